@@ -13,7 +13,7 @@ use crate::scheme::{FLOAT, Scheme};
 use crate::tune::accept::{BROKEN, INSERTION};
 use crate::tune::{Evaluation, MethodOutcome, PlannedModel, Setup};
 use anyhow::Result;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Instant;
 
@@ -163,20 +163,13 @@ impl<'s, 'a> Promotions<'s, 'a> {
     /// Tries the first layers that compute products, then those after them, and so on: all others inherit their error.
     fn try_first(&mut self) -> Result<()> {
         let graph = self.search.planner.graph;
-        let mut tried = BTreeSet::new();
+        let layers = self.search.layers.iter().enumerate().filter(|(_, layer)| layer.weight.is_some());
+        // Layers by node.
+        let mut untried: BTreeMap<usize, usize> = layers.map(|(i, layer)| (layer.node, i)).collect();
         let mut n_in_vain = 0;
-        while n_in_vain < MAX_FIRST_IN_VAIN {
-            let layer_of = |node: usize| self.search.layers.iter().position(|layer| layer.node == node);
-            let is_next = |node: usize| {
-                let has_weight = |layer: &usize| self.search.layers[*layer].weight.is_some();
-                layer_of(node).filter(has_weight).is_some_and(|layer| !tried.contains(&layer))
-            };
-            let first = layers_at_end(graph, NetworkEnd::First, is_next);
-            let first: Vec<usize> = first.into_iter().filter_map(layer_of).collect();
-            if first.is_empty() {
-                break;
-            }
-            tried.extend(first.iter().copied());
+        while n_in_vain < MAX_FIRST_IN_VAIN && !untried.is_empty() {
+            let first = layers_at_end(graph, NetworkEnd::First, |node| untried.contains_key(&node));
+            let first: Vec<usize> = first.iter().filter_map(|node| untried.remove(node)).collect();
             match self.promote(&first)? {
                 Some(true) => n_in_vain = 0,
                 Some(false) | None => n_in_vain += 1,
@@ -188,9 +181,10 @@ impl<'s, 'a> Promotions<'s, 'a> {
     /// Promotes `layers` and those that follow them, where that gains. `None` where it is not tried: nothing is left to
     /// gain or to promote, or the budget is too small.
     fn promote(&mut self, layers: &[usize]) -> Result<Option<bool>> {
-        let layers: Vec<usize> = layers.iter().copied().filter(|&layer| self.is_open(layer)).collect();
+        let open = |layers: &[usize]| layers.iter().copied().filter(|&layer| self.is_open(layer)).collect::<Vec<_>>();
+        let layers = open(layers);
         let is_small = layers.len() <= MAX_TOGETHER;
-        let layers = self.search.with_followers(&layers, |layer| self.is_open(layer));
+        let layers = open(&self.search.with_followers(&layers));
         let cost: f64 = layers.iter().map(|layer| self.costs[*layer] as f64).sum();
         let now = lacks(&self.search.measured).unwrap_or(1.0);
         if cost > self.left || now <= 1.0 - FINE || layers.is_empty() || !is_small {
@@ -289,14 +283,13 @@ impl Search<'_> {
         Ok(groups)
     }
 
-    /// `layers`, and those layers behind them for which `is_open` holds and that read nothing else, such as their gates: with
-    /// a float gate, a float layer's output is not quantized.
-    fn with_followers(&self, layers: &[usize], is_open: impl Fn(usize) -> bool) -> Vec<usize> {
+    /// `layers`, and those behind them that read nothing else, such as their gates: with a float gate, a float layer's output
+    /// is not quantized.
+    fn with_followers(&self, layers: &[usize]) -> Vec<usize> {
         let nodes = layers.iter().map(|&layer| self.layers[layer].node).collect();
-        let is_layer = |node: usize| self.layers.iter().any(|layer| layer.node == node);
-        let nodes = with_followers(self.planner.graph, &nodes, is_layer);
-        let is_of_nodes = |layer: &usize| nodes.contains(&self.layers[*layer].node);
-        (0..self.layers.len()).filter(is_of_nodes).filter(|layer| is_open(*layer)).collect()
+        let of_layers: BTreeSet<usize> = self.layers.iter().map(|layer| layer.node).collect();
+        let nodes = with_followers(self.planner.graph, &nodes, |node| of_layers.contains(&node));
+        (0..self.layers.len()).filter(|&layer| nodes.contains(&self.layers[layer].node)).collect()
     }
 
     /// Measures a group of layers.

@@ -3,7 +3,7 @@
 //! Most nodes of two passes are the same: those of the float network, operators without weights, and layers whose weights
 //! both plans quantize alike.
 
-use super::single_node::{NodeRunner, OneNodeModel};
+use super::single_node::{NodeRunner, OneNodeModel, OpenDims};
 use crate::onnx::model_sha256;
 use anyhow::Result;
 use std::collections::HashMap;
@@ -27,9 +27,6 @@ struct KeptNodes {
     /// Their approximate bytes.
     n_bytes: usize,
 }
-
-/// For each dimension of each input the number of its symbol; `None` where it is fixed.
-type OpenDims = Vec<Vec<Option<usize>>>;
 
 impl PreparedNodes {
     /// The node prepared earlier, or as [`NodeRunner::of`] prepares it.

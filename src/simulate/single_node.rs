@@ -31,6 +31,9 @@ pub enum NodeRunner {
     Clip(ActivationBounds),
 }
 
+/// For each dimension of each input of a node the number of its symbol; `None` where it is fixed.
+pub type OpenDims = Vec<Vec<Option<usize>>>;
+
 /// A model of one node.
 pub struct OneNodeModel(pub(super) ModelProto);
 
@@ -69,8 +72,7 @@ impl OneNodeModel {
 }
 
 impl NodeRunner {
-    /// Prepares a node. `open` gives for each dimension of each input the number of its symbol, `None` where it is fixed;
-    /// it is empty where all are.
+    /// Prepares a node. `open` is as in [`OpenDims`]; it is empty where all dimensions are fixed.
     ///
     /// # Errors
     /// If the engine does not take the node; the message names it.
@@ -139,7 +141,7 @@ impl SingleNode {
 /// The open dimensions of a node's inputs, where `examples` has the inputs of several groups of samples: a number for each
 /// dimension that differs, and equal numbers for dimensions that are equal in each group. `None` where the numbers of
 /// dimensions differ.
-pub fn open_dims(examples: &[&[NamedValue]]) -> Option<Vec<Vec<Option<usize>>>> {
+pub fn open_dims(examples: &[&[NamedValue]]) -> Option<OpenDims> {
     let (mut known, mut open) = (Vec::<Vec<usize>>::new(), Vec::new());
     for (input_idx, input) in examples.first()?.iter().enumerate() {
         let shapes: Vec<&[usize]> = examples.iter().map(|inputs| inputs[input_idx].value.shape()).collect();
