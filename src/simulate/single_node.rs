@@ -72,7 +72,7 @@ impl OneNodeModel {
 }
 
 impl NodeRunner {
-    /// Prepares a node. `open` is as in [`OpenDims`]; it is empty where all dimensions are fixed.
+    /// Prepares a node. `open` gives for each dimension of each input the number of its symbol; it is empty where all are fixed.
     ///
     /// # Errors
     /// If the engine does not take the node; the message names it.
