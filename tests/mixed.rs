@@ -422,7 +422,8 @@ fn broken_by_8_bits() -> ModelProto {
     g.input("x", &[1, 8, 12, 12]);
     g.conv("x", 8, 8, 3, 1, "a");
     g.values("offset", &[1, 1, 1, 1], &[2000.0]);
-    g.op("Add", &["a", "offset"], "far");
+    g.op("Relu", &["a"], "positive");
+    g.op("Add", &["positive", "offset"], "far");
     g.op("Sub", &["far", "offset"], "back");
     g.conv("back", 8, 8, 3, 1, "y");
     g.output("y").build()

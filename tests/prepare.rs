@@ -11,8 +11,10 @@ fn a_text_is_read_as_what_it_was_written_for() {
         Change::LiftedConstants(3),
         Change::TakenOffInputs(1),
         Change::BypassedNodes(2),
-        Change::FoldedTransposes(3),
+        Change::FoldedConstants(3),
+        Change::CancelledTransposes(8),
         Change::FoldedBatchNorms(20),
+        Change::FoldedArithmetic(4),
         Change::MultipliedAndAdded(7),
     ];
     for change in changes {
@@ -22,6 +24,8 @@ fn a_text_is_read_as_what_it_was_written_for() {
     let earlier = [
         ("1 Constant nodes became initializers", Change::LiftedConstants(1)),
         ("2 initializers are no inputs of the graph any more", Change::TakenOffInputs(2)),
+        ("2 Identity and Cast nodes of initializers were bypassed", Change::BypassedNodes(2)),
+        ("3 Transpose nodes of initializers were folded", Change::FoldedConstants(3)),
         ("1 BatchNormalization nodes were folded", Change::FoldedBatchNorms(1)),
     ];
     for (text, change) in earlier {

@@ -80,7 +80,7 @@ enum Command {
     Backends(backends::BackendsArgs),
     /// List the presets of --preprocess
     Presets(presets::PresetsArgs),
-    /// Write the prepared float model: opset upgraded, batch normalization folded
+    /// Write the prepared float model: opset upgraded, constants and batch normalization folded
     Prepare(prepare::PrepareArgs),
     /// Convert a sidecar to another tool's format; needs no data
     Export(export::ExportArgs),

@@ -3,6 +3,7 @@
 use crate::diag::{WithHint, count};
 use crate::onnx::node::{self, node_name};
 use crate::onnx::proto::ModelProto;
+use crate::onnx::tensor;
 use anyhow::{Result, anyhow, bail, ensure};
 use std::collections::BTreeMap;
 use tract_onnx::pb::ModelProto as ModelPb;
@@ -39,12 +40,7 @@ pub(super) fn check_implemented(model: &InferenceModel) -> Result<()> {
 /// Refuses operators in training mode: a Dropout that drops, a BatchNormalization with the sample's own statistics.
 pub(super) fn check_inference(model: &ModelProto) -> Result<()> {
     let Some(graph) = &model.graph else { return Ok(()) };
-    let is_true = |name: &String| {
-        graph.initializer_named(name).is_some_and(|stored| {
-            let raw = stored.raw_data.as_deref().unwrap_or_default();
-            raw.contains(&1) || stored.int32_data.contains(&1)
-        })
-    };
+    let is_true = |name: &String| graph.initializer_named(name).is_some_and(tensor::is_true);
     for node in &graph.node {
         let trains = match node.op_type() {
             "BatchNormalization" => node::int(node, "training_mode", 0) != 0,

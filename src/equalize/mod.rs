@@ -20,7 +20,6 @@ mod objective;
 mod search;
 mod shift;
 mod statistics;
-mod weight_channels;
 
 pub use channel_scales::{ScaleOptions, choose};
 pub use channels::{Channels, Way, passed};
@@ -29,8 +28,8 @@ pub use insert::{describe_inserted, groups_of_inserted, insertable, with_inserte
 pub use search::find;
 pub use shift::{own_bias, shift};
 pub use statistics::{ChannelStatistics, ObservedTensor, observed_tensors};
-pub use weight_channels::WeightChannels;
 
+use crate::onnx::weight_channels::WeightChannels;
 use std::collections::BTreeMap;
 use std::fmt;
 

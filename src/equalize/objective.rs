@@ -7,10 +7,11 @@
 //! row, or of the whole weight where it has one scale. A producer's per-tensor weight adds error like a quantized
 //! tensor; a scale per row absorbs the factor and adds none. Each reader's error is divided by the power of its output.
 
-use super::{ChannelStatistics, End, EqualizationGroup, WeightChannels};
+use super::{ChannelStatistics, End, EqualizationGroup};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node;
 use crate::onnx::proto::GraphProto;
+use crate::onnx::weight_channels::WeightChannels;
 use crate::place::{ActivationQuantizer, Placement};
 use crate::quant::{Codes, Grid, Range, params_for_range};
 use crate::scheme::{ScaleKind, Scheme};

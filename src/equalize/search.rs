@@ -7,12 +7,13 @@
 mod operands;
 
 use super::channels::{Channels, Way, passed};
-use super::{End, EqualizationGroup, Reason, Skipped, WeightChannels};
+use super::{End, EqualizationGroup, Reason, Skipped};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node::{self, node_name};
 use crate::onnx::proto::{GraphProto, NodeProto};
 use crate::onnx::tensor;
 use crate::onnx::value_info::ValueInfos;
+use crate::onnx::weight_channels::WeightChannels;
 use std::collections::BTreeSet;
 
 /// Every group of `graph`, and the layer inputs that are in none. Each tensor is in at most one group.

@@ -151,25 +151,6 @@ pub fn names_read(node: &NodeProto) -> BTreeSet<&str> {
     names
 }
 
-/// Replaces every use of `from` by `to`, also in subgraphs. Graph outputs stay.
-pub fn replace_uses(graph: &mut GraphProto, from: &str, to: &str) {
-    for node in &mut graph.node {
-        for input in node.input.iter_mut().filter(|input| *input == from) {
-            *input = to.to_string();
-        }
-        for attribute in &mut node.attribute {
-            for nested in attribute.g.iter_mut().chain(&mut attribute.graphs) {
-                let shadowed = nested.input.iter().any(|value| value.name() == from)
-                    || nested.initializer_named(from).is_some()
-                    || nested.node.iter().any(|node| node.output.iter().any(|o| o == from));
-                if !shadowed {
-                    replace_uses(nested, from, to);
-                }
-            }
-        }
-    }
-}
-
 /// Names that the subgraphs of `node` use but do not produce.
 fn captured_names<'a>(node: &'a NodeProto, captured: &mut BTreeSet<&'a str>) {
     for attribute in &node.attribute {

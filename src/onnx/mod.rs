@@ -21,6 +21,7 @@ mod staged;
 pub mod tensor;
 mod valid;
 pub mod value_info;
+pub mod weight_channels;
 
 pub use outputs::{RunFile, check_outputs};
 pub use prost::encoding::{decode_varint, encode_varint};

@@ -66,6 +66,13 @@ pub fn set_int(node: &mut NodeProto, name: &str, value: i64) {
     node.attribute.push(AttributeProto { name, r#type: Some(INT), i: value, ..Default::default() });
 }
 
+/// Sets an attribute of several integers.
+pub fn set_ints(node: &mut NodeProto, name: &str, ints: Vec<i64>) {
+    const INTS: i32 = 7;
+    take(node, name);
+    node.attribute.push(AttributeProto { name: Some(name.into()), r#type: Some(INTS), ints, ..Default::default() });
+}
+
 /// Sets a string attribute.
 pub fn set_text(node: &mut NodeProto, name: &str, value: &str) {
     const STRING: i32 = 3;

@@ -84,6 +84,11 @@ pub fn i64_values(tensor: &TensorProto) -> Result<Vec<i64>> {
     values(tensor, &tensor.int64_data, i64::from_le_bytes)
 }
 
+/// Whether a bool tensor has a true value.
+pub fn is_true(tensor: &TensorProto) -> bool {
+    tensor.raw_data.as_deref().unwrap_or_default().contains(&1) || tensor.int32_data.contains(&1)
+}
+
 fn expect_type(tensor: &TensorProto, expected: DataType) -> Result<()> {
     let found = tensor.data_type.unwrap_or_default();
     ensure!(found == expected as i32, "element type is {found}, expected {} ({expected:?})", expected as i32);

@@ -3,7 +3,7 @@
 use super::block::least_error;
 use super::mask::Mask;
 use super::{Pairs, PlannedActivation, PlannedWeight, params_for};
-use crate::diag::WithHint;
+use crate::diag::{WithHint, count};
 use crate::observers::{self, Observer};
 use crate::onnx::node;
 use crate::onnx::proto::GraphProto;
@@ -70,7 +70,7 @@ pub(super) fn decide(
     // Of several errors the first in order is returned.
     let weights: Vec<Result<PlannedWeight>> = placement.weights.par_iter().map(planned).collect();
     let weights: Vec<PlannedWeight> = weights.into_iter().collect::<Result<_>>()?;
-    let warnings = weights.iter().filter_map(warning).collect();
+    let warnings = warning(&weights).into_iter().collect();
     Ok((weights, warnings))
 }
 
@@ -147,16 +147,22 @@ fn planned(
     Ok(planned)
 }
 
-/// A warning about negligible slices.
-fn warning(PlannedWeight { quantizer, params, dead, .. }: &PlannedWeight) -> Option<String> {
-    let first = dead.first().filter(|_| params.len() > 1)?;
+/// A warning about weights with negligible slices.
+fn warning(weights: &[PlannedWeight]) -> Option<String> {
+    let mut found = weights.iter().filter(|weight| !weight.dead.is_empty() && weight.params.len() > 1);
+    let PlannedWeight { quantizer, params, dead, .. } = found.next()?;
+    let slices = if quantizer.block.is_some() { "blocks" } else { "channels" };
+    let others = match found.count() {
+        0 => String::new(),
+        n => format!(", and {} {} such {slices}", count(n, "other initializer"), if n == 1 { "has" } else { "have" }),
+    };
     Some(format!(
-        "initializer `{}`: all values are zero or nearly zero in {} of {} {} (first: {first}); these get the \
-         median scale of the others",
+        "initializer `{}`: all values are zero or nearly zero in {} of {} {slices} (first: {}){others}; these get the median scale \
+         of the others",
         quantizer.tensor,
         dead.len(),
         params.len(),
-        if quantizer.block.is_some() { "blocks" } else { "channels" },
+        dead[0],
     ))
 }
 

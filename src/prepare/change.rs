@@ -27,12 +27,16 @@ pub enum Change {
     LiftedConstants(usize),
     /// Initializers are no longer inputs of the graph.
     TakenOffInputs(usize),
-    /// Identity and Cast nodes of initializers are bypassed.
+    /// Nodes that only pass on their input are bypassed.
     BypassedNodes(usize),
-    /// Transpose nodes of initializers became initializers.
-    FoldedTransposes(usize),
+    /// Nodes whose inputs are initializers became initializers.
+    FoldedConstants(usize),
+    /// Transpose nodes that undo each other were removed.
+    CancelledTransposes(usize),
     /// BatchNormalization nodes were folded into the layers before them.
     FoldedBatchNorms(usize),
+    /// Add, Sub, Mul and Div nodes with constants were folded into the layers before them.
+    FoldedArithmetic(usize),
     /// Div, Sub and Pow nodes became Mul and Add.
     MultipliedAndAdded(usize),
 }
@@ -47,38 +51,60 @@ impl fmt::Display for Change {
             Change::UpgradedOpset { from, to } => write!(f, "opset {from} was upgraded to {to}"),
             Change::LiftedConstants(1) => f.write_str("1 Constant node became an initializer"),
             Change::TakenOffInputs(1) => f.write_str("1 initializer is no longer an input of the graph"),
-            Change::BypassedNodes(1) => f.write_str("1 Identity or Cast node of an initializer was bypassed"),
-            Change::FoldedTransposes(1) => f.write_str("1 Transpose node of an initializer was folded"),
+            Change::BypassedNodes(1) => f.write_str("1 node that only copies its input was bypassed"),
+            Change::BypassedNodes(n) => write!(f, "{n} nodes that only copy their input were bypassed"),
+            Change::FoldedConstants(1) => f.write_str("1 node with constant inputs was folded"),
+            Change::FoldedConstants(n) => write!(f, "{n} nodes with constant inputs were folded"),
+            Change::CancelledTransposes(1) => f.write_str("1 Transpose node that others undo was removed"),
+            Change::CancelledTransposes(n) => write!(f, "{n} Transpose nodes that undo each other were removed"),
             Change::FoldedBatchNorms(1) => f.write_str("1 BatchNormalization node was folded"),
+            Change::FoldedArithmetic(1) => {
+                f.write_str("1 Add, Sub, Mul or Div node with a constant was folded into the layer before it")
+            }
+            Change::FoldedArithmetic(n) => {
+                write!(f, "{n} Add, Sub, Mul and Div nodes with constants were folded into the layers before them")
+            }
             Change::MultipliedAndAdded(1) => f.write_str("1 Div, Sub or Pow node with a constant became Mul or Add"),
             Change::TakenOffInputs(n) => write!(f, "{n} initializers are no longer inputs of the graph"),
-            several => write!(f, "{}", several.before_3()),
+            Change::LiftedConstants(n) => write!(f, "{n} Constant nodes became initializers"),
+            Change::FoldedBatchNorms(n) => write!(f, "{n} BatchNormalization nodes were folded"),
+            Change::MultipliedAndAdded(n) => write!(f, "{n} Div, Sub and Pow nodes with a constant became Mul and Add"),
         }
     }
 }
 
 impl Change {
-    /// The text up to schema 2.0 of the sidecar.
-    fn before_3(&self) -> String {
+    /// Texts of earlier versions.
+    fn earlier_texts(&self) -> Vec<String> {
         match self {
-            Change::LiftedConstants(n) => format!("{n} Constant nodes became initializers"),
-            Change::TakenOffInputs(n) => format!("{n} initializers are no inputs of the graph any more"),
-            Change::BypassedNodes(n) => format!("{n} Identity and Cast nodes of initializers were bypassed"),
-            Change::FoldedTransposes(n) => format!("{n} Transpose nodes of initializers were folded"),
-            Change::FoldedBatchNorms(n) => format!("{n} BatchNormalization nodes were folded"),
-            Change::MultipliedAndAdded(n) => format!("{n} Div, Sub and Pow nodes with a constant became Mul and Add"),
-            other => other.to_string(),
+            Change::LiftedConstants(n) => vec![format!("{n} Constant nodes became initializers")],
+            Change::TakenOffInputs(n) => vec![format!("{n} initializers are no inputs of the graph any more")],
+            Change::BypassedNodes(n) => vec![
+                format!("{n} Identity and Cast nodes of initializers were bypassed"),
+                format!("{n} Identity or Cast node of an initializer was bypassed"),
+            ],
+            Change::FoldedConstants(n) => vec![
+                format!("{n} Transpose nodes of initializers were folded"),
+                format!("{n} Transpose node of an initializer was folded"),
+            ],
+            Change::FoldedBatchNorms(n) => vec![format!("{n} BatchNormalization nodes were folded")],
+            Change::MultipliedAndAdded(n) => {
+                vec![format!("{n} Div, Sub and Pow nodes with a constant became Mul and Add")]
+            }
+            _ => Vec::new(),
         }
     }
 
     /// The change with this text; `None` where no change of this version has it.
     pub fn parse(text: &str) -> Option<Change> {
-        const COUNTED: [fn(usize) -> Change; 6] = [
+        const COUNTED: [fn(usize) -> Change; 8] = [
             Change::LiftedConstants,
             Change::TakenOffInputs,
             Change::BypassedNodes,
-            Change::FoldedTransposes,
+            Change::FoldedConstants,
+            Change::CancelledTransposes,
             Change::FoldedBatchNorms,
+            Change::FoldedArithmetic,
             Change::MultipliedAndAdded,
         ];
         let (first, rest) = text.split_once(' ')?;
@@ -99,10 +125,9 @@ impl Change {
             }
             count => {
                 let n = count.parse().ok()?;
-                COUNTED
-                    .map(|of| of(n))
-                    .into_iter()
-                    .find(|change| change.to_string() == text || change.before_3() == text)
+                COUNTED.map(|of| of(n)).into_iter().find(|change| {
+                    change.to_string() == text || change.earlier_texts().iter().any(|earlier| earlier == text)
+                })
             }
         }
     }

@@ -1,15 +1,20 @@
 //! Prepares a model for placement; its outputs do not change beyond float rounding.
 //!
-//! In: a float model as loaded. Out: constants as initializers, the backend's operator set, batch normalization folded.
+//! In: a float model as loaded. Out: constants as initializers, copies bypassed, the backend's operator set, batch
+//! normalization and arithmetic with constants folded.
 //! Graph inputs and outputs keep their names. [`PASSES`] is the open list, in the order in which the passes run; each
 //! file says what its pass does and where it must not act. Fixing input shapes and [`multiply_and_add`] are not passes:
 //! only some targets need them. [`PreparedGraph`] does all of this for one target, and each step reports a [`Change`].
 
+mod bypass_copies;
+mod cancel_transposes;
 mod change;
-mod fold_batch_norm;
+mod fold_arithmetic;
+mod fold_constants;
 mod graph;
 mod lift_constants;
 mod multiply_and_add;
+mod renamed_tensors;
 mod static_shapes;
 mod upgrade_opset;
 
@@ -32,10 +37,16 @@ pub struct Pass {
     pub run: fn(&mut ModelProto, i64) -> Result<Vec<Change>>,
 }
 
-/// Every pass. Lifting constants comes first, so that the others find them. Folding comes last, because the upgrade may
-/// change the meaning of a BatchNormalization.
-pub const PASSES: &[Pass] =
-    &[lift_constants::LIFT_CONSTANTS, upgrade_opset::UPGRADE_OPSET, fold_batch_norm::FOLD_BATCH_NORM];
+/// Every pass. Lifting constants comes first, so that the others find them, and bypassing copies before the upgrade,
+/// which needs some inputs as initializers. Folding comes last, because the upgrade may change the meaning of a node.
+pub const PASSES: &[Pass] = &[
+    lift_constants::LIFT_CONSTANTS,
+    bypass_copies::BYPASS_COPIES,
+    upgrade_opset::UPGRADE_OPSET,
+    fold_constants::FOLD_CONSTANTS,
+    cancel_transposes::CANCEL_TRANSPOSES,
+    fold_arithmetic::FOLD_ARITHMETIC,
+];
 
 /// Runs every pass. `min_opset` is the minimum version of the default operator set.
 ///
@@ -56,7 +67,7 @@ pub fn prepare(model: &mut ModelProto, min_opset: i64) -> Result<Vec<Change>> {
 /// As [`Pass::run`].
 pub fn prepare_unfolded(model: &mut ModelProto) -> Result<()> {
     const OPSET: i64 = 13;
-    [lift_constants::LIFT_CONSTANTS, upgrade_opset::UPGRADE_OPSET]
+    [lift_constants::LIFT_CONSTANTS, bypass_copies::BYPASS_COPIES, upgrade_opset::UPGRADE_OPSET]
         .iter()
         .try_for_each(|pass| (pass.run)(model, OPSET).map(drop))
 }

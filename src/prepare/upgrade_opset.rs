@@ -8,7 +8,7 @@
 
 use super::{Change, Pass, default_opset};
 use crate::diag::{WithHint, count};
-use crate::onnx::graph::{GraphIndex, replace_uses};
+use crate::onnx::graph::GraphIndex;
 use crate::onnx::names::Names;
 use crate::onnx::node::{self, node_name};
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
@@ -120,7 +120,6 @@ fn upgrade(graph: &mut GraphProto, from: i64, to: i64, names: &mut Names, value_
         graph.node = nodes;
     }
     graph.initializer.extend(initializers);
-    bypass_identities_of_dropout(graph);
     for node in &mut graph.node {
         for attribute in &mut node.attribute {
             for nested in attribute.g.iter_mut().chain(&mut attribute.graphs) {
@@ -283,22 +282,6 @@ fn dropout(mut old: OldNode) -> Result<Vec<NodeProto>> {
     old.node.input.truncate(1);
     old.node.output.truncate(1);
     Ok(vec![old.node])
-}
-
-/// Removes the Identities that replaced Dropouts, unless they produce an output of the graph.
-fn bypass_identities_of_dropout(graph: &mut GraphProto) {
-    let outputs: BTreeSet<String> = graph.output.iter().map(|value| value.name().to_string()).collect();
-    let mut position = 0;
-    while position < graph.node.len() {
-        let node = &graph.node[position];
-        match (node.input.first().cloned(), node.output.first().cloned()) {
-            (Some(input), Some(output)) if is(node, &["Identity"]) && !outputs.contains(&output) => {
-                graph.node.remove(position);
-                replace_uses(graph, &output, &input);
-            }
-            _ => position += 1,
-        }
-    }
 }
 
 /// Before opset 13 the tensor is flattened to a matrix at `axis`; since then one axis counts.

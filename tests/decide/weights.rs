@@ -44,6 +44,10 @@ fn a_slice_without_values_takes_the_median_scale_of_the_others() {
         "{warning}"
     );
 
+    given.weight("v", "s8", Some(0), &[6, 2], &values);
+    let [warning] = <[String; 1]>::try_from(given.warnings()).unwrap();
+    assert!(warning.contains("(first: 0), and 1 other initializer has such channels; "), "{warning}");
+
     let mut given = of_conv();
     given.weight("w", "s8", Some(1), &[1, 4], &[1.0, 1.0, 0.0, 0.0]).block = Some(2);
     given.weight("zero", "s8", None, &[2], &[0.0, 0.0]);

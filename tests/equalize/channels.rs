@@ -1,7 +1,8 @@
 //! Channels of tensors and of weights.
 
-use mqq::equalize::{ChannelStatistics, Channels, Way, WeightChannels, passed};
+use mqq::equalize::{ChannelStatistics, Channels, Way, passed};
 use mqq::onnx::proto::{AttributeProto, NodeProto};
+use mqq::onnx::weight_channels::WeightChannels;
 use mqq::quant::ChannelScaling;
 
 #[test]

@@ -161,17 +161,153 @@ def test_a_shape_that_a_node_asks_for_keeps_no_normalization(tmp_path):
     assert [node.op_type for node in check(before, tmp_path, 13).graph.node] == ["Conv", "Shape"]
 
 
-def test_a_matrix_that_is_turned_is_a_constant(tmp_path):
-    """A table that others read stays beside it; what the network gives out, and no matrix, is turned as before."""
+def test_a_node_with_constant_inputs_is_folded(tmp_path):
+    """A constant that others read stays beside it; nodes that make outputs, and random ones, stay."""
+    zero = helper.make_tensor("zero", TensorProto.FLOAT, [1], [0])
     nodes = [("Transpose", ["table"], ["w"], {}), ("MatMul", ["x", "w"], ["a"], {}),
-             ("Gather", ["table", "n"], ["b"], {}), ("Identity", ["v"], ["same"], {}),
-             ("Transpose", ["same"], ["u"], {"perm": [1, 0]}), ("MatMul", ["b", "u"], ["c"], {}),
-             ("Add", ["a", "c"], ["y"], {}), ("Transpose", ["v"], ["z"], {}),
-             ("Transpose", ["cube"], ["turned"], {"perm": [0, 2, 1]}), ("MatMul", ["x", "turned"], ["z2"], {})]
-    constants = {"table": floats(5, 6), "v": floats(5, 6), "n": np.int64(2), "cube": floats(1, 3, 6)}
-    after = check(model(13, nodes, constants, outputs=("y", "z", "z2")), tmp_path, 13)
+             ("Gather", ["table", "ids"], ["rows"], {}), ("MatMul", ["a", "table"], ["y3"], {}),
+             ("Split", ["cube"], ["first", "middle", "last"], {"axis": 0}), ("Sub", ["last", "first"], ["d"], {}),
+             ("MatMul", ["x", "d"], ["e"], {}), ("Transpose", ["v"], ["z"], {}),
+             ("Shape", ["v"], ["size"], {}), ("ConstantOfShape", ["size"], ["zeros"], {"value": zero}),
+             ("ReduceMax", ["zeros"], ["nothing"], {"axes": [0, 1], "keepdims": 0}), ("Add", ["e", "nothing"], ["y"], {}),
+             ("ConstantOfShape", ["big"], ["y4"], {}), ("ConstantOfShape", ["big"], ["many"], {}),
+             ("Shape", ["many"], ["y5"], {}), ("RandomNormalLike", ["v"], ["noise"], {"seed": 1.0}),
+             ("Shape", ["noise"], ["y6"], {}), ("ReduceSum", ["rows"], ["y2"], {})]
+    constants = {"table": floats(5, 6), "v": floats(5, 6), "ids": np.int64([2]),
+                 "cube": floats(18, 5), "big": np.int64([600, 600])}
+    types = {"y5": TensorProto.INT64, "y6": TensorProto.INT64}
+    before = model(13, nodes, constants, outputs=("y", "z", "y2", "y3", "y4", "y5", "y6"), types=types)
+    after = check(before, tmp_path, 13)
+    left = [node.op_type for node in after.graph.node]
+    counts = {op: left.count(op) for op in ("Split", "Sub", "ReduceMax", "Transpose", "ConstantOfShape", "Gather", "Shape")}
+    assert counts == {"Split": 0, "Sub": 0, "ReduceMax": 0, "Transpose": 1, "ConstantOfShape": 2, "Gather": 0, "Shape": 2}
+    assert left.count("RandomNormalLike") == 1
+    stored = {t.name for t in after.graph.initializer}
+    assert {"table", "w", "d", "nothing", "rows"} < stored and not stored & {"cube", "first", "last", "size", "many"}
+
+
+def test_a_copy_is_bypassed(tmp_path):
+    """Readers read what it copies. An output of the graph keeps its name, and a Cast to another type stays."""
+    nodes = [("Identity", ["x"], ["a"], {}), ("Identity", ["a"], ["same"], {}), ("Relu", ["a"], ["b"], {}),
+             ("Cast", ["b"], ["c"], {"to": TensorProto.FLOAT}), ("Dropout", ["c", "ratio", "off"], ["d", "mask"], {}),
+             ("Transpose", ["d"], ["e"], {"perm": [0, 1, 2, 3]}), ("Concat", ["e"], ["f"], {"axis": 1}),
+             ("Sum", ["f"], ["g"], {}), ("Conv", ["g", "w"], ["h"], {}), ("Identity", ["h"], ["y"], {}),
+             ("Identity", ["h"], ["y2"], {}), ("Relu", ["h"], ["y3"], {}),
+             ("Cast", ["h"], ["half"], {"to": TensorProto.FLOAT16}), ("Cast", ["half"], ["y4"], {"to": TensorProto.FLOAT}),
+             ("Greater", ["h", "zero"], ["is_more"], {}), ("Cast", ["is_more"], ["y5"], {"to": TensorProto.FLOAT})]
+    constants = {"w": floats(4, 4, 1, 1), "ratio": np.float32(0.5), "off": np.bool_(False), "zero": np.float32(0)}
+    outputs = ("same", "y", "y2", "y3", "y4", "y5")
+    after = check(model(13, nodes, constants, outputs=outputs), tmp_path, 13)
+    assert [node.op_type for node in after.graph.node] == [
+        "Identity", "Relu", "Conv", "Identity", "Relu", "Cast", "Cast", "Greater", "Cast"]
+    assert list(after.graph.node[2].output) == ["y"]
+
+
+def per_channel(axis, channels=8, rank=4):
+    shape = [1] * rank
+    shape[axis] = channels
+    return floats(*shape)
+
+
+def test_arithmetic_per_channel_folds_into_the_layer_before(tmp_path):
+    """As BatchNormalization does, also where Transposes put the channels last."""
+    normalization, parameters = norm("h", "i", "n", 8)
+    nodes = [("Conv", ["x", "w"], ["a"], {}), ("Transpose", ["a"], ["b"], {"perm": [0, 2, 3, 1]}),
+             ("Sub", ["b", "mean"], ["c"], {}), ("Mul", ["c", "gain"], ["d"], {}), ("Add", ["beta", "d"], ["e"], {}),
+             ("Relu", ["e"], ["f"], {}), ("Transpose", ["f"], ["g"], {"perm": [0, 3, 2, 1]}),
+             ("ConvTranspose", ["g", "v", "bias"], ["h"], {"group": 2}), normalization,
+             ("Div", ["i", "two"], ["j"], {}), ("Sub", ["one", "j"], ["k"], {}), ("Flatten", ["k"], ["l"], {}),
+             ("Gemm", ["l", "u"], ["m"], {}), ("Mul", ["m", "row"], ["y"], {})]
+    constants = {"w": floats(8, 4, 1, 1), "v": floats(8, 4, 1, 1), "bias": floats(8), "u": floats(8 * 36, 5),
+                 "mean": per_channel(3), "gain": floats(8), "beta": per_channel(3), "two": np.float32([2]),
+                 "one": per_channel(1), "row": floats(5), **parameters}
+    after = check(model(13, nodes, constants), tmp_path, 13)
+    assert [node.op_type for node in after.graph.node] == [
+        "Conv", "Transpose", "Relu", "Transpose", "ConvTranspose", "Flatten", "Gemm"]
+    assert len(after.graph.initializer) == 6
+    # The tensor between Conv and Transpose has other values than before.
+    assert after.graph.node[0].output[0] != "a"
+
+
+@pytest.mark.parametrize("case", ["along another axis", "a higher rank", "a quotient of a constant", "two readers",
+                                  "a division by zero", "more channels", "an output of the graph", "scaled twice"])
+def test_arithmetic_stays_where_folding_is_not_exact(case, tmp_path):
+    op, constant, outputs, channels = "Mul", per_channel(1), ("y",), 8
+    inputs, more = ["a", "c"], []
+    if case == "along another axis":
+        constant = per_channel(2, 6)
+    elif case == "a higher rank":
+        constant = floats(1, 1, 8, 1, 1)
+    elif case == "a quotient of a constant":
+        op, inputs = "Div", ["c", "a"]
+    elif case == "two readers":
+        more = [("Add", ["y", "a"], ["z"], {})]
+    elif case == "a division by zero":
+        op, constant = "Div", np.float32(0)
+    elif case == "more channels":
+        channels = 1
+    elif case == "an output of the graph":
+        outputs = ("y", "a")
+    elif case == "scaled twice":
+        inputs = ["a", "a"]
+    nodes = [("Conv", ["x", "w", "b"], ["a"], {}), (op, inputs, ["y"], {}), *more]
+    before = model(13, nodes, {"c": constant, "w": floats(channels, 4, 1, 1), "b": floats(channels)}, outputs=outputs)
+    source, output = tmp_path / "before.onnx", tmp_path / "after.onnx"
+    onnx.save(before, source)
+    mqq("prepare", source, "-b", "tensorrt", "-o", output)
+    assert count(onnx.load(output), op) == 1
+
+
+LAST, FIRST = {"perm": [0, 2, 3, 1]}, {"perm": [0, 3, 1, 2]}
+
+
+def channels_last(*behind):
+    """A convolution of a network with channels last, with nodes behind it."""
+    return [("Conv", ["x", "w"], ["a"], {"pads": [1] * 4}), ("Transpose", ["a"], ["b"], LAST), *behind]
+
+
+def test_transposes_that_undo_each_other_go(tmp_path):
+    """With residual sums between them, whose tensors have other readers: these get a Transpose."""
+    nodes = channels_last(
+        ("Mul", ["b", "gain"], ["c"], {}), ("Relu", ["c"], ["d"], {}), ("Pad", ["d", "pads"], ["e"], {}),
+        ("Transpose", ["e"], ["f"], FIRST), ("Conv", ["f", "v"], ["g"], {}), ("Transpose", ["g"], ["h"], LAST),
+        ("Add", ["h", "d"], ["i"], {}), ("Concat", ["i", "d"], ["j"], {"axis": -1}),
+        ("Split", ["j"], ["k", "l"], {"axis": 3}), ("Softmax", ["k"], ["m"], {"axis": 3}),
+        ("ReduceMean", ["l"], ["n"], {"axes": [1, 2]}), ("Mul", ["m", "n"], ["o"], {}), ("Add", ["o", "shift"], ["p"], {}),
+        ("Clip", ["p", "low", ""], ["q"], {}), ("Transpose", ["q"], ["r"], FIRST), ("Shape", ["q"], ["s"], {}),
+        ("Conv", ["r", "u"], ["y"], {}), ("Flatten", ["i"], ["y2"], {}))
+    constants = {"w": floats(8, 4, 3, 3), "gain": floats(8), "pads": np.int64([0, 1, 1, 0, 0, 1, 1, 0]),
+                 "v": floats(8, 8, 3, 3), "shift": np.float32(0.1), "low": np.float32(-0.2), "u": floats(8, 8, 1, 1)}
+    before = model(13, nodes, constants, outputs=("y", "y2", "s"), types={"s": TensorProto.INT64})
+    after = check(before, tmp_path, 13)
+    # In front of Flatten and Shape.
     assert count(after, "Transpose") == 2
-    assert {t.name for t in after.graph.initializer} == {"table", "v", "n", "cube", "w", "u"}
+    assert count(after, "Mul") == 1
+
+
+@pytest.mark.parametrize("case", ["no second one", "a reader in another order", "a constant with two axes",
+                                  "a reduction without its axes", "an output of the graph", "a pair", "three axes"])
+def test_transposes_go_only_where_fewer_are_left(case, tmp_path):
+    second, outputs, constants, left = ("Transpose", ["c"], ["y"], FIRST), ("z",), {}, 0
+    last, between, behind = LAST, ("Relu", ["b"], ["c"], {}), ("Relu", ["y"], ["z"], {})
+    if case == "no second one":
+        second, left = ("Flatten", ["c"], ["y"], {}), 1
+    elif case == "a reader in another order":
+        second, left = ("Transpose", ["c"], ["y"], LAST), 2
+    elif case == "a constant with two axes":
+        between, constants, left = ("Mul", ["b", "k"], ["c"], {}), {"k": floats(6, 8)}, 2
+    elif case == "a reduction without its axes":
+        between = ("ReduceMax", ["b"], ["b2"], {"axes": [1], "keepdims": 0})
+        second, left = ("Transpose", ["b2"], ["y"], {"perm": [0, 2, 1]}), 2
+    elif case == "an output of the graph":
+        outputs, left = ("y",), 2
+    elif case == "a pair":
+        between, second = ("Transpose", ["b"], ["y"], FIRST), ("Tanh", ["y"], ["c"], {})
+    elif case == "three axes":
+        last, second = {"perm": [1, 2, 3, 0]}, ("Transpose", ["c"], ["y"], {"perm": [3, 0, 1, 2]})
+    nodes = [("Conv", ["x", "w"], ["a"], {"pads": [1] * 4}), ("Transpose", ["a"], ["b"], last), between, second, behind]
+    before = model(13, nodes, {"w": floats(8, 4, 3, 3), **constants}, outputs=outputs)
+    assert count(check(before, tmp_path, 13), "Transpose") == left
 
 
 def test_products_and_sums_for_divisions_differences_and_squares(tmp_path):

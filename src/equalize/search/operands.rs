@@ -1,11 +1,12 @@
 //! The ends of a group and their constants: weights, gains, channel scales and summands.
 
 use super::super::edit::ScaledConstant;
-use super::{Channels, End, Growth, Reason, Stop, Way, WeightChannels, input_axis};
+use super::{Channels, End, Growth, Reason, Stop, Way, input_axis};
 use crate::onnx::edit::Entries;
 use crate::onnx::node::{self, node_name};
 use crate::onnx::proto::NodeProto;
 use crate::onnx::tensor::{self, DataType};
+use crate::onnx::weight_channels::WeightChannels;
 
 /// Slot of the constant, its entries along the channel axis if it has one per channel, and the other operand.
 type ConstantOperand<'n> = (usize, Option<Entries>, &'n str);

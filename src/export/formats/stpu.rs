@@ -31,8 +31,8 @@ fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
             ranges.set(&format!("{}_weights", node.name), weight.amax_int8()?);
         }
     }
-    // MQBench quantizes after these, also where they produce the network's output.
-    let last = index.nodes().rev().filter(|node| MOVED_PAST.contains(&node.op_type.as_str()));
+    // MQBench quantizes after a Flatten, also where they produce the network's output.
+    let last = index.nodes().rev().filter(|node| node.op_type == "Flatten");
     for node in last {
         let ends = node.inputs.first().zip(node.outputs.first());
         if let Some((input, amax)) = ends.and_then(|(i, o)| Some((i, ranges.amax(o)?)))
@@ -85,9 +85,6 @@ fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
     }
     json(&Value::Object(file))
 }
-
-/// Operators without an integer form of their own: the output has the range of the input.
-const MOVED_PAST: [&str; 2] = ["Flatten", "Dropout"];
 
 /// Largest absolute values by name, in the order of insertion.
 #[derive(Default)]

@@ -1,8 +1,8 @@
 //! The output and the input channel of each value of a weight.
 
-use crate::onnx::edit::Entries;
-use crate::onnx::node;
-use crate::onnx::proto::NodeProto;
+use super::edit::Entries;
+use super::node;
+use super::proto::NodeProto;
 
 /// The channels of a constant weight at a node's second input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,9 +16,9 @@ pub struct WeightChannels {
     /// Values per pair of output and input channel.
     pub area: usize,
     /// The output channel of each value of the weight.
-    pub(super) outputs: Entries,
+    pub outputs: Entries,
     /// The input channel of each value of the weight.
-    pub(super) inputs: Entries,
+    pub inputs: Entries,
 }
 
 impl WeightChannels {

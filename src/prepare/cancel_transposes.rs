@@ -1,0 +1,313 @@
+//! Removes Transposes that undo each other across nodes for which the order of the axes does not matter.
+//!
+//! Exports of networks with channels last have one Transpose before and one behind every convolution, with normalization,
+//! activation and residual sums between them, where no pattern of a backend finds them. Between Transposes of one order
+//! and Transposes of the inverse order, nodes can run on the axes as they were before the former:
+//!
+//! 1. elementwise operators, with constants that have at most one axis with several values;
+//! 2. Concat, Split, Softmax, Pad and reductions that keep their axes, with other axes.
+//!
+//! Connected nodes are moved together where more Transposes go than come: a tensor with other readers gets a Transpose. A
+//! moved tensor has the name of the Transpose's output that it stands for.
+
+use super::renamed_tensors::RenamedTensors;
+use super::{Change, Pass};
+use crate::onnx::graph::{GraphIndex, drop_unused};
+use crate::onnx::names::Names;
+use crate::onnx::node::{self, axis_position};
+use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
+use crate::onnx::tensor;
+use anyhow::Result;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// The pass; see the module's documentation.
+pub const CANCEL_TRANSPOSES: Pass = Pass { name: "cancel_transposes", run };
+
+/// Operators that work on each value, of all inputs at the same place.
+const ELEMENTWISE: &[&str] = &[
+    "Abs", "Add", "Cast", "Ceil", "Celu", "Clip", "Div", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid",
+    "HardSwish", "LeakyRelu", "Log", "Max", "Mean", "Min", "Mish", "Mul", "Neg", "PRelu", "Pow", "Reciprocal", "Relu",
+    "Round", "Selu", "Sigmoid", "Sign", "Softplus", "Softsign", "Sqrt", "Sub", "Sum", "Tanh", "ThresholdedRelu",
+];
+
+fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
+    let graph = model.graph_mut()?;
+    let orders: BTreeSet<Vec<usize>> = graph.node.iter().filter_map(order_of).collect();
+    let mut n_removed = 0;
+    for order in orders.iter().filter(|order| orders.contains(&inverse(order))) {
+        n_removed += cancel(graph, order)?;
+    }
+    Ok(match n_removed {
+        0 => Vec::new(),
+        n => vec![Change::CancelledTransposes(n)],
+    })
+}
+
+/// The axes of a Transpose's input in the order of its output; `None` for other nodes and where it is not given.
+fn order_of(node: &NodeProto) -> Option<Vec<usize>> {
+    let is_transpose = node.op_type() == "Transpose" && matches!(node.domain(), "" | "ai.onnx");
+    let perm = node::attribute(node, "perm").filter(|_| is_transpose && node.input.len() == 1)?;
+    let order: Vec<usize> = perm.ints.iter().map(|&axis| usize::try_from(axis).ok()).collect::<Option<_>>()?;
+    let axes: BTreeSet<usize> = order.iter().copied().collect();
+    axes.iter().copied().eq(0..order.len()).then_some(order)
+}
+
+fn inverse(order: &[usize]) -> Vec<usize> {
+    let mut inverse = vec![0; order.len()];
+    for (position, &axis) in order.iter().enumerate() {
+        inverse[axis] = position;
+    }
+    inverse
+}
+
+/// The role of a node for Transposes of an order and of the inverse order.
+enum TransposeRole {
+    /// A Transpose of the order.
+    First,
+    /// A Transpose of the inverse order, of a tensor that can be had without the first.
+    Second,
+    /// Can run on the axes as they are before the first: the node then, and new constants by input index.
+    Between(Box<NodeProto>, Vec<(usize, TensorProto)>),
+}
+
+/// Removes Transposes of an order and of the inverse order; returns by how many nodes there are fewer.
+fn cancel(graph: &mut GraphProto, order: &[usize]) -> Result<usize> {
+    let index = GraphIndex::new(graph);
+    let roles = roles_of(graph, &index, order);
+    let has_other_readers = |name: &str| {
+        let mut readers = index.consumers(name).iter();
+        index.is_output(name) || readers.any(|&(reader, slot)| slot == usize::MAX || !takes_moved(&roles, reader))
+    };
+    let gains = gains(graph, &index, &roles, has_other_readers);
+    let chosen = roles.keys().filter(|node_idx| gains[node_idx].1 > 0).copied();
+    let by_group: BTreeMap<usize, isize> = gains.values().copied().filter(|(_, gain)| *gain > 0).collect();
+    let n_removed: isize = by_group.values().sum();
+
+    // Moved tensors have the names of the second Transposes that read them, or new ones.
+    let mut names = Names::of(graph);
+    let mut moved: HashMap<String, String> = HashMap::new();
+    let mut renamed = RenamedTensors::default();
+    let (mut gone, mut transposed, mut nodes) = (BTreeSet::new(), Vec::new(), Vec::new());
+    for node_idx in chosen {
+        let node = &graph.node[node_idx];
+        match &roles[&node_idx] {
+            TransposeRole::First => {
+                moved.insert(node.output[0].clone(), node.input[0].clone());
+                if !has_other_readers(&node.output[0]) {
+                    gone.insert(node_idx);
+                }
+            }
+            TransposeRole::Between(..) => {
+                for name in named(&node.output) {
+                    let mut readers = index.consumers(name).iter().map(|&(reader, _)| reader);
+                    let second = readers.find(|reader| matches!(roles.get(reader), Some(TransposeRole::Second)));
+                    let new = second.map(|reader| graph.node[reader].output[0].clone());
+                    let new = new.unwrap_or_else(|| names.fresh(&format!("{name}_transposed")));
+                    if has_other_readers(name) {
+                        transposed.push((new.clone(), name.clone()));
+                    }
+                    moved.insert(name.clone(), new);
+                }
+                nodes.push(node_idx);
+            }
+            TransposeRole::Second => {
+                let Some(source) = moved.get(&node.input[0]) else { continue };
+                if *source != node.output[0] {
+                    renamed.insert(node.output[0].clone(), source.clone());
+                }
+                gone.insert(node_idx);
+            }
+        }
+    }
+    let mut roles = roles;
+    let mut old_constants = Vec::new();
+    for node_idx in nodes {
+        let Some(TransposeRole::Between(mut node, constants)) = roles.remove(&node_idx) else { continue };
+        for (slot, mut constant) in constants {
+            let name = names.fresh(&format!("{}_transposed", node.input[slot]));
+            constant.name = Some(name.clone());
+            old_constants.push(std::mem::replace(&mut node.input[slot], name));
+            graph.initializer.push(constant);
+        }
+        for name in node.input.iter_mut().chain(&mut node.output) {
+            if let Some(new) = moved.get(name) {
+                name.clone_from(new);
+            }
+        }
+        graph.node[node_idx] = *node;
+    }
+    renamed.apply(graph, &gone);
+    graph.value_info.retain(|value| !moved.contains_key(value.name()));
+    for (source, name) in transposed {
+        let Some(at) = graph.node.iter().position(|node| node.output.contains(&source)) else { continue };
+        let mut node = node::make("Transpose", &names.fresh(&format!("{name}_transpose")), &[&source], &name);
+        node::set_ints(&mut node, "perm", order.iter().map(|&axis| axis as i64).collect());
+        graph.node.insert(at + 1, node);
+    }
+    drop_unused(graph, old_constants);
+    Ok(n_removed.unsigned_abs())
+}
+
+/// The roles of nodes, by position, for Transposes of an order and of the inverse order; a node between them from which no
+/// second one is reached has none.
+fn roles_of(graph: &GraphProto, index: &GraphIndex, order: &[usize]) -> BTreeMap<usize, TransposeRole> {
+    let inverse = inverse(order);
+    let mut roles: BTreeMap<usize, TransposeRole> = BTreeMap::new();
+    let mut available: BTreeSet<&str> = BTreeSet::new();
+    for (node_idx, node) in graph.node.iter().enumerate() {
+        let order_of_node = order_of(node);
+        let role = if order_of_node.as_deref() == Some(order) {
+            TransposeRole::First
+        } else if order_of_node.as_ref() == Some(&inverse) {
+            if index.is_output(&node.output[0]) || !available.contains(node.input[0].as_str()) {
+                continue;
+            }
+            TransposeRole::Second
+        } else {
+            let Some((node, constants)) = between(index, node, order, &available) else { continue };
+            TransposeRole::Between(Box::new(node), constants)
+        };
+        if !matches!(role, TransposeRole::Second) {
+            available.extend(named(&node.output).map(String::as_str));
+        }
+        roles.insert(node_idx, role);
+    }
+    for (node_idx, node) in graph.node.iter().enumerate().rev() {
+        let is_needed = |name: &String| index.consumers(name).iter().any(|(reader, _)| takes_moved(&roles, *reader));
+        if matches!(roles.get(&node_idx), Some(TransposeRole::Between(..))) && !node.output.iter().any(is_needed) {
+            roles.remove(&node_idx);
+        }
+    }
+    roles
+}
+
+/// For each node with a role its group, the nodes that it is connected with, and by how many Transposes there are fewer
+/// where that is moved.
+fn gains(
+    graph: &GraphProto,
+    index: &GraphIndex,
+    roles: &BTreeMap<usize, TransposeRole>,
+    has_other_readers: impl Fn(&str) -> bool,
+) -> BTreeMap<usize, (usize, isize)> {
+    let mut groups = NodeGroups((0..graph.node.len()).collect());
+    for (&node_idx, _) in roles.iter().filter(|(_, role)| !matches!(role, TransposeRole::Second)) {
+        let readers = named(&graph.node[node_idx].output).flat_map(|name| index.consumers(name));
+        let takers = readers.map(|&(reader, _)| reader).filter(|&reader| takes_moved(roles, reader));
+        takers.for_each(|reader| groups.join(node_idx, reader));
+    }
+    let mut by_group: HashMap<usize, isize> = HashMap::new();
+    for (&node_idx, role) in roles {
+        let others = named(&graph.node[node_idx].output).filter(|name| has_other_readers(name)).count() as isize;
+        *by_group.entry(groups.of(node_idx)).or_default() += match role {
+            TransposeRole::First => 1 - others,
+            TransposeRole::Second => 1,
+            TransposeRole::Between(..) => -others,
+        };
+    }
+    let of_node = |&node_idx: &usize| (node_idx, (groups.of(node_idx), by_group[&groups.of(node_idx)]));
+    roles.keys().map(of_node).collect()
+}
+
+/// The names that are not empty.
+fn named(names: &[String]) -> impl Iterator<Item = &String> {
+    names.iter().filter(|name| !name.is_empty())
+}
+
+/// Whether a node reads tensors as they are before the first Transpose, once its group is moved.
+fn takes_moved(roles: &BTreeMap<usize, TransposeRole>, node_idx: usize) -> bool {
+    matches!(roles.get(&node_idx), Some(TransposeRole::Second | TransposeRole::Between(..)))
+}
+
+/// Sets of nodes; each node's entry leads to another of its set.
+struct NodeGroups(Vec<usize>);
+
+impl NodeGroups {
+    fn of(&self, node_idx: usize) -> usize {
+        let mut at = node_idx;
+        while self.0[at] != at {
+            at = self.0[at];
+        }
+        at
+    }
+
+    fn join(&mut self, one: usize, other: usize) {
+        let (one, other) = (self.of(one), self.of(other));
+        self.0[one.max(other)] = one.min(other);
+    }
+}
+
+/// The node on the axes as they are before a Transpose of this order, with new constants by input index; `None` where it
+/// cannot run on them, or reads tensors that are not available so.
+fn between(
+    index: &GraphIndex,
+    node: &NodeProto,
+    order: &[usize],
+    available: &BTreeSet<&str>,
+) -> Option<(NodeProto, Vec<(usize, TensorProto)>)> {
+    let is_available = |name: &String| available.contains(name.as_str());
+    if !matches!(node.domain(), "" | "ai.onnx") || !node.input.iter().any(is_available) {
+        return None;
+    }
+    let mut moved = node.clone();
+    let mut constants = Vec::new();
+    let op = node.op_type();
+    if ELEMENTWISE.contains(&op) {
+        for (slot, name) in node.input.iter().enumerate().filter(|(_, name)| !name.is_empty() && !is_available(name)) {
+            constants.extend(transposed(index.initializer(name)?, order)?.map(|constant| (slot, constant)));
+        }
+        return Some((moved, constants));
+    }
+    let axis = |axis: i64| order.get(axis_position(axis, order.len())).map(|&axis| axis as i64);
+    let (first, others) = node.input.split_first()?;
+    match op {
+        "Concat" if node.input.iter().all(is_available) => {
+            node::set_int(&mut moved, "axis", axis(node::int(node, "axis", 0))?);
+        }
+        _ if !is_available(first) || others.iter().any(is_available) => return None,
+        "Softmax" | "LogSoftmax" => node::set_int(&mut moved, "axis", axis(node::int(node, "axis", -1))?),
+        "Split" => node::set_int(&mut moved, "axis", axis(node::int(node, "axis", 0))?),
+        "Pad" if others.get(2).is_none_or(String::is_empty) => {
+            let pads = tensor::i64_values(index.initializer(others.first()?)?).ok()?;
+            let rank = order.len();
+            if pads.len() != 2 * rank {
+                return None;
+            }
+            let mut of_axes = pads.clone();
+            for (position, &axis) in order.iter().enumerate() {
+                of_axes[axis] = pads[position];
+                of_axes[rank + axis] = pads[rank + position];
+            }
+            constants.push((1, tensor::from_i64("pads", &[of_axes.len()], &of_axes).ok()?));
+        }
+        _ if op.starts_with("Reduce") && node::int(node, "keepdims", 1) == 1 => {
+            let old = match (node::attribute(node, "axes"), others.first().filter(|name| !name.is_empty())) {
+                (Some(axes), _) => axes.ints.clone(),
+                (None, Some(name)) => tensor::i64_values(index.initializer(name)?).ok()?,
+                (None, None) => Vec::new(),
+            };
+            let axes: Vec<i64> = old.into_iter().map(axis).collect::<Option<_>>()?;
+            if let Some(attribute) = moved.attribute.iter_mut().find(|attribute| attribute.name() == "axes") {
+                attribute.ints = axes;
+            } else if !axes.is_empty() {
+                constants.push((1, tensor::from_i64("axes", &[axes.len()], &axes).ok()?));
+            }
+        }
+        _ => return None,
+    }
+    Some((moved, constants))
+}
+
+/// A constant operand on the axes as they are before a Transpose of this order: `Some(None)` where it stays as it is, `None`
+/// where it has several axes with more than one value.
+fn transposed(stored: &TensorProto, order: &[usize]) -> Option<Option<TensorProto>> {
+    let shape = tensor::shape(stored).ok()?;
+    let missing = order.len().checked_sub(shape.len())?;
+    let mut wide = shape.iter().enumerate().filter(|&(_, &dim)| dim != 1);
+    let Some((axis, &dim)) = wide.next() else { return Some(None) };
+    if wide.next().is_some() {
+        return None;
+    }
+    let mut dims = vec![1; order.len()];
+    dims[order[axis + missing]] = dim as i64;
+    Some(Some(TensorProto { dims, ..stored.clone() }))
+}

@@ -1,0 +1,112 @@
+//! Computes nodes whose inputs are all initializers.
+//!
+//! The engine runs each of them once, and its outputs become initializers: a weight that is transposed, split or scaled
+//! when the network runs is a constant weight, and a spelled-out normalization has constant factors. A node stays where
+//!
+//! 1. it makes an output of the graph, has a subgraph, is of another domain than ONNX's, or draws random numbers;
+//! 2. the engine fails on it, or gives another type than the graph has;
+//! 3. its outputs take more than 1 MiB and more than its inputs: a file would grow for nothing.
+
+use super::{Change, Pass};
+use crate::engine::Parsed;
+use crate::onnx::graph::{GraphIndex, drop_unused};
+use crate::onnx::inputs::Shapes;
+use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
+use crate::onnx::tensor;
+use crate::onnx::value_info::ValueInfos;
+use anyhow::{Result, ensure};
+use std::collections::{BTreeSet, HashMap};
+
+/// The pass; see the module's documentation.
+pub const FOLD_CONSTANTS: Pass = Pass { name: "fold_constants", run };
+
+/// Bytes of outputs that are kept, however small the inputs are.
+const MAX_GROWTH: usize = 1 << 20;
+
+/// Operators whose outputs are random.
+const RANDOM: &[&str] =
+    &["Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"];
+
+fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
+    let value_info = ValueInfos::of_model(model);
+    let graph = model.graph()?;
+    let index = GraphIndex::new(graph);
+    let inputs: BTreeSet<&str> = graph.input.iter().map(|input| input.name()).collect();
+    let stored = graph.initializer.iter().filter(|stored| !inputs.contains(stored.name()));
+    let mut constants: HashMap<&str, TensorProto> = stored.map(|stored| (stored.name(), stored.clone())).collect();
+    let mut computed = Vec::new();
+    for (node_idx, node) in graph.node.iter().enumerate().filter(|(_, node)| may_fold(&index, node)) {
+        let names: BTreeSet<&str> = node.input.iter().filter(|name| !name.is_empty()).map(String::as_str).collect();
+        let operands: Option<Vec<&TensorProto>> = names.iter().map(|name| constants.get(name)).collect();
+        let Some(operands) = operands else { continue };
+        let outputs = evaluate(model, node, &operands);
+        let Some(outputs) = outputs.ok().filter(|outputs| is_as_expected(&value_info, outputs, &operands)) else {
+            continue;
+        };
+        computed.push((node_idx, outputs.clone()));
+        for (name, output) in node.output.iter().filter(|name| !name.is_empty()).zip(outputs) {
+            constants.insert(name, output);
+        }
+    }
+    if computed.is_empty() {
+        return Ok(Vec::new());
+    }
+    drop(constants);
+    let n_computed = computed.len();
+    let graph = model.graph_mut()?;
+    let mut operands = Vec::new();
+    let mut computed: HashMap<usize, Vec<TensorProto>> = computed.into_iter().collect();
+    for (node_idx, node) in std::mem::take(&mut graph.node).into_iter().enumerate() {
+        match computed.remove(&node_idx) {
+            Some(outputs) => {
+                operands.extend(node.input);
+                operands.extend(node.output);
+                graph.initializer.extend(outputs);
+            }
+            None => graph.node.push(node),
+        }
+    }
+    drop_unused(graph, operands);
+    Ok(vec![Change::FoldedConstants(n_computed)])
+}
+
+fn may_fold(index: &GraphIndex, node: &NodeProto) -> bool {
+    let is_read = |output: &String| !output.is_empty() && !index.is_output(output);
+    matches!(node.domain(), "" | "ai.onnx")
+        && node.input.iter().any(|input| !input.is_empty())
+        && node.output.iter().any(|output| !output.is_empty())
+        && node.output.iter().all(|output| output.is_empty() || is_read(output))
+        && node.attribute.iter().all(|attribute| attribute.g.is_none() && attribute.graphs.is_empty())
+        && !RANDOM.contains(&node.op_type())
+}
+
+/// The outputs of the node that have names, in their order.
+fn evaluate(model: &ModelProto, node: &NodeProto, operands: &[&TensorProto]) -> Result<Vec<TensorProto>> {
+    let names: Vec<&String> = node.output.iter().filter(|name| !name.is_empty()).collect();
+    let output = |name: &&String| ValueInfoProto { name: Some((*name).clone()), ..Default::default() };
+    let graph = GraphProto {
+        name: Some("constant".into()),
+        node: vec![node.clone()],
+        initializer: operands.iter().map(|&operand| operand.clone()).collect(),
+        output: names.iter().map(output).collect(),
+        ..Default::default()
+    };
+    let (ir_version, opset_import) = (model.ir_version, model.opset_import.clone());
+    let alone = ModelProto { ir_version, opset_import, graph: Some(graph), ..Default::default() };
+    let values = Parsed::new(&alone, &Shapes::new())?.build(&[])?.session()?.run_values(Vec::new())?;
+    ensure!(values.len() == names.len(), "the engine returned {} outputs, expected {}", values.len(), names.len());
+    names.into_iter().zip(values).map(|(name, value)| value.to_proto(name)).collect()
+}
+
+fn is_as_expected(value_info: &ValueInfos, outputs: &[TensorProto], operands: &[&TensorProto]) -> bool {
+    let is_of_type = |output: &TensorProto| value_info.data_type(output.name()) == output.data_type;
+    let sizes: [Option<usize>; 2] = [outputs.iter().map(bytes).sum(), operands.iter().copied().map(bytes).sum()];
+    let [Some(n_output), Some(n_input)] = sizes else { return false };
+    outputs.iter().all(is_of_type) && n_output <= n_input.max(MAX_GROWTH)
+}
+
+/// Bytes of a tensor's values; `None` for text.
+fn bytes(tensor: &TensorProto) -> Option<usize> {
+    let n_values: usize = tensor::shape(tensor).ok()?.iter().product();
+    n_values.checked_mul(tensor::element_bytes(tensor.data_type())?)
+}
