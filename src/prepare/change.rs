@@ -37,6 +37,8 @@ pub enum Change {
     FoldedBatchNorms(usize),
     /// Add, Sub, Mul and Div nodes with constants were folded into the layers before them.
     FoldedArithmetic(usize),
+    /// Pad nodes were folded into the convolutions behind them.
+    FoldedPads(usize),
     /// Div, Sub and Pow nodes became Mul and Add.
     MultipliedAndAdded(usize),
 }
@@ -64,6 +66,8 @@ impl fmt::Display for Change {
             Change::FoldedArithmetic(n) => {
                 write!(f, "{n} Add, Sub, Mul and Div nodes with constants were folded into the layers before them")
             }
+            Change::FoldedPads(1) => f.write_str("1 Pad node was folded into the convolutions behind it"),
+            Change::FoldedPads(n) => write!(f, "{n} Pad nodes were folded into the convolutions behind them"),
             Change::MultipliedAndAdded(1) => f.write_str("1 Div, Sub or Pow node with a constant became Mul or Add"),
             Change::TakenOffInputs(n) => write!(f, "{n} initializers are no longer inputs of the graph"),
             Change::LiftedConstants(n) => write!(f, "{n} Constant nodes became initializers"),
@@ -97,7 +101,7 @@ impl Change {
 
     /// The change with this text; `None` where no change of this version has it.
     pub fn parse(text: &str) -> Option<Change> {
-        const COUNTED: [fn(usize) -> Change; 8] = [
+        const COUNTED: [fn(usize) -> Change; 9] = [
             Change::LiftedConstants,
             Change::TakenOffInputs,
             Change::BypassedNodes,
@@ -105,6 +109,7 @@ impl Change {
             Change::CancelledTransposes,
             Change::FoldedBatchNorms,
             Change::FoldedArithmetic,
+            Change::FoldedPads,
             Change::MultipliedAndAdded,
         ];
         let (first, rest) = text.split_once(' ')?;

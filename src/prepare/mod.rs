@@ -11,6 +11,7 @@ mod cancel_transposes;
 mod change;
 mod fold_arithmetic;
 mod fold_constants;
+mod fold_pads;
 mod graph;
 mod lift_constants;
 mod multiply_and_add;
@@ -46,6 +47,7 @@ pub const PASSES: &[Pass] = &[
     fold_constants::FOLD_CONSTANTS,
     cancel_transposes::CANCEL_TRANSPOSES,
     fold_arithmetic::FOLD_ARITHMETIC,
+    fold_pads::FOLD_PADS,
 ];
 
 /// Runs every pass. `min_opset` is the minimum version of the default operator set.

@@ -310,6 +310,41 @@ def test_transposes_go_only_where_fewer_are_left(case, tmp_path):
     assert count(check(before, tmp_path, 13), "Transpose") == left
 
 
+def test_a_pad_with_zeros_folds_into_convolutions(tmp_path):
+    """Of several Convs, with padding of their own and without, in one and two axes."""
+    nodes = [("Pad", ["x", "p", "nothing"], ["a"], {}), ("Conv", ["a", "w"], ["b"], {"pads": [1, 0, 0, 2]}),
+             ("Conv", ["a", "w"], ["c"], {"strides": [2, 2]}), ("Reshape", ["b", "line"], ["d"], {}),
+             ("Pad", ["d", "q"], ["e"], {}), ("Conv", ["e", "v"], ["y"], {}), ("Relu", ["c"], ["z"], {})]
+    constants = {"p": np.int64([0, 0, 0, 1, 0, 0, 1, 2]), "nothing": np.float32(0), "line": np.int64([1, 8, 54]),
+                 "w": floats(8, 4, 3, 3), "q": np.int64([0, 0, 2, 0, 0, 1]), "v": floats(4, 8, 3)}
+    after = check(model(13, nodes, constants, outputs=("y", "z")), tmp_path, 13)
+    assert count(after, "Pad") == 0
+    assert {t.name for t in after.graph.initializer} == {"w", "v", "line"}
+
+
+@pytest.mark.parametrize("case", ["a value", "edges", "channels", "less than 0", "auto_pad", "another reader", "an output"])
+def test_a_pad_stays_where_a_convolution_cannot_do_it(case, tmp_path):
+    pads, value, attributes, of_conv, more, outputs = [0, 0, 1, 1, 0, 0, 1, 1], 0.0, {}, {}, [], ("y",)
+    if case == "a value":
+        value = 0.5
+    elif case == "edges":
+        attributes = {"mode": "edge"}
+    elif case == "channels":
+        pads = [0, 1, 1, 1, 0, 1, 1, 1]
+    elif case == "less than 0":
+        pads = [0, 0, 1, -1, 0, 0, 1, 1]
+    elif case == "auto_pad":
+        of_conv = {"auto_pad": "SAME_UPPER"}
+    elif case == "another reader":
+        more, outputs = [("Relu", ["a"], ["z"], {})], ("y", "z")
+    else:
+        outputs = ("y", "a")
+    nodes = [("Pad", ["x", "p", "v"], ["a"], attributes), ("Conv", ["a", "w"], ["y"], of_conv), *more]
+    channels = 4 + (2 if case == "channels" else 0)
+    constants = {"p": np.int64(pads), "v": np.float32(value), "w": floats(8, channels, 3, 3)}
+    assert count(check(model(13, nodes, constants, outputs=outputs), tmp_path, 13), "Pad") == 1
+
+
 def test_products_and_sums_for_divisions_differences_and_squares(tmp_path):
     """Only in tables that ask for it; what has no reciprocal, what is divided, and other powers stay."""
     before = model(13, [
