@@ -345,6 +345,89 @@ def test_a_pad_stays_where_a_convolution_cannot_do_it(case, tmp_path):
     assert count(check(model(13, nodes, constants, outputs=outputs), tmp_path, 13), "Pad") == 1
 
 
+def random_graph(seed):
+    """Nodes, constants and outputs of a graph of what passes look for, from an input [1, 4, 6, 6]."""
+    rng = np.random.default_rng(seed)
+    nodes, constants, tensors, n = [], {}, {"x": (1, 4, 6, 6)}, 0
+    some = lambda sequence: sequence[rng.integers(len(sequence))]
+
+    def constant(value):
+        constants[f"c{len(constants)}"] = value
+        return f"c{len(constants) - 1}"
+
+    def values(*shape):
+        return constant(rng.uniform(0.5, 1.5, shape).astype(np.float32))
+
+    while len(nodes) < 25:
+        name = some(list(tensors)[-6:])
+        shape = tensors[name]
+        axis = int(rng.integers(4))
+        output = f"t{n}"
+        n += 1
+        kind = some(["transpose"] * 6 + ["copy", "unary", "constant", "constant", "sum", "concat", "split", "softmax",
+                                         "reduce", "pad", "conv", "conv", "norm"])
+        inputs, outputs, attributes, op = [name], [output], {}, kind
+        if kind == "transpose":
+            op, perm = "Transpose", some([(0, 2, 3, 1), (0, 3, 1, 2), (0, 2, 3, 1), (0, 3, 1, 2), (0, 2, 1, 3), (0, 1, 2, 3)])
+            attributes, shape = {"perm": list(perm)}, tuple(shape[i] for i in perm)
+        elif kind == "copy":
+            op = some(["Identity", "Dropout", "Cast"])
+            attributes = {"to": TensorProto.FLOAT} if op == "Cast" else {}
+        elif kind == "unary":
+            op = some(["Relu", "Sigmoid", "Neg", "Tanh"])
+        elif kind == "constant":
+            op = some(["Add", "Sub", "Mul", "Div"])
+            dims = some([(), (1,), tuple(d if i == axis else 1 for i, d in enumerate(shape)), shape[3:], shape])
+            inputs = [name, values(*dims)]
+            if op != "Div" and rng.random() < 0.5:
+                inputs.reverse()
+        elif kind == "sum":
+            inputs = [name, some([other for other, dims in tensors.items() if dims == shape])]
+            op = some(["Add", "Mul", "Max"])
+        elif kind == "concat":
+            if shape[axis] > 8:
+                continue
+            inputs = [name, some([other for other, dims in tensors.items() if dims == shape])]
+            op, attributes, shape = "Concat", {"axis": axis - 4}, tuple(d * (1 + (i == axis)) for i, d in enumerate(shape))
+        elif kind == "split":
+            if shape[axis] < 2:
+                continue
+            first = int(rng.integers(1, shape[axis]))
+            inputs, outputs = [name, constant(np.int64([first, shape[axis] - first]))], [output, f"{output}_rest"]
+            tensors[outputs[1]] = tuple(shape[axis] - first if i == axis else d for i, d in enumerate(shape))
+            op, attributes, shape = "Split", {"axis": axis}, tuple(first if i == axis else d for i, d in enumerate(shape))
+        elif kind == "softmax":
+            op, attributes = "Softmax", {"axis": axis}
+        elif kind == "reduce":
+            op, attributes, shape = "ReduceMean", {"axes": [axis]}, tuple(1 if i == axis else d for i, d in enumerate(shape))
+        elif kind == "pad":
+            amounts = rng.integers(0, 2, 8)
+            amounts[[0, 4]] = 0
+            if rng.random() < 0.7:
+                amounts[[1, 5]] = 0
+            if max(shape) > 12:
+                continue
+            op, inputs, shape = "Pad", [name, constant(amounts)], tuple(d + amounts[i] + amounts[i + 4] for i, d in enumerate(shape))
+        elif kind == "conv":
+            if min(shape[2:]) < 3:
+                continue
+            inputs, op = [name, values(4, int(shape[1]), 3, 3)], "Conv"
+            attributes, shape = {"pads": [1, 1, 1, 1]}, (shape[0], 4, *shape[2:])
+        else:
+            op, inputs = "BatchNormalization", [name, *(values(int(shape[1])) for _ in range(4))]
+        nodes.append((op, inputs, outputs, attributes))
+        tensors[output] = tuple(map(int, shape))
+    made = [output for *_, outputs, _ in nodes for output in outputs]
+    chosen = sorted({made[-1], *(some(made) for _ in range(2))}, key=made.index)
+    return nodes, constants, chosen
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_graphs_compute_the_same(seed, tmp_path):
+    nodes, constants, outputs = random_graph(seed)
+    check(model(13, nodes, constants, outputs=outputs), tmp_path, 13)
+
+
 def test_products_and_sums_for_divisions_differences_and_squares(tmp_path):
     """Only in tables that ask for it; what has no reciprocal, what is divided, and other powers stay."""
     before = model(13, [
