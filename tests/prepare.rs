@@ -16,6 +16,7 @@ fn a_text_is_read_as_what_it_was_written_for() {
         Change::FoldedBatchNorms(20),
         Change::FoldedArithmetic(4),
         Change::FoldedPads(1),
+        Change::PooledMeans(2),
         Change::MultipliedAndAdded(7),
     ];
     for change in changes {

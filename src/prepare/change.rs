@@ -39,6 +39,8 @@ pub enum Change {
     FoldedArithmetic(usize),
     /// Pad nodes were folded into the convolutions behind them.
     FoldedPads(usize),
+    /// ReduceMean nodes over all positions became GlobalAveragePool.
+    PooledMeans(usize),
     /// Div, Sub and Pow nodes became Mul and Add.
     MultipliedAndAdded(usize),
 }
@@ -68,6 +70,8 @@ impl fmt::Display for Change {
             }
             Change::FoldedPads(1) => f.write_str("1 Pad node was folded into the convolutions behind it"),
             Change::FoldedPads(n) => write!(f, "{n} Pad nodes were folded into the convolutions behind them"),
+            Change::PooledMeans(1) => f.write_str("1 ReduceMean node over all positions became GlobalAveragePool"),
+            Change::PooledMeans(n) => write!(f, "{n} ReduceMean nodes over all positions became GlobalAveragePool"),
             Change::MultipliedAndAdded(1) => f.write_str("1 Div, Sub or Pow node with a constant became Mul or Add"),
             Change::TakenOffInputs(n) => write!(f, "{n} initializers are no longer inputs of the graph"),
             Change::LiftedConstants(n) => write!(f, "{n} Constant nodes became initializers"),
@@ -101,7 +105,7 @@ impl Change {
 
     /// The change with this text; `None` where no change of this version has it.
     pub fn parse(text: &str) -> Option<Change> {
-        const COUNTED: [fn(usize) -> Change; 9] = [
+        const COUNTED: [fn(usize) -> Change; 10] = [
             Change::LiftedConstants,
             Change::TakenOffInputs,
             Change::BypassedNodes,
@@ -110,6 +114,7 @@ impl Change {
             Change::FoldedBatchNorms,
             Change::FoldedArithmetic,
             Change::FoldedPads,
+            Change::PooledMeans,
             Change::MultipliedAndAdded,
         ];
         let (first, rest) = text.split_once(' ')?;

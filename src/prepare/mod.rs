@@ -15,6 +15,7 @@ mod fold_pads;
 mod graph;
 mod lift_constants;
 mod multiply_and_add;
+mod pool_means;
 mod renamed_tensors;
 mod static_shapes;
 mod upgrade_opset;
@@ -48,6 +49,7 @@ pub const PASSES: &[Pass] = &[
     cancel_transposes::CANCEL_TRANSPOSES,
     fold_arithmetic::FOLD_ARITHMETIC,
     fold_pads::FOLD_PADS,
+    pool_means::POOL_MEANS,
 ];
 
 /// Runs every pass. `min_opset` is the minimum version of the default operator set.

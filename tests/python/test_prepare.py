@@ -345,6 +345,32 @@ def test_a_pad_stays_where_a_convolution_cannot_do_it(case, tmp_path):
     assert count(check(model(13, nodes, constants, outputs=outputs), tmp_path, 13), "Pad") == 1
 
 
+@pytest.mark.parametrize("opset", [13, 18])
+@pytest.mark.parametrize("case", ["of an image", "of a line", "without its axes", "some axes", "channels", "subtracted"])
+def test_a_mean_over_all_positions_becomes_pooling(case, opset, tmp_path):
+    axes, keepdims, behind, constants = [2, 3], 1, [("Conv", ["m", "v"], ["y"], {})], {"v": floats(5, 8, 1, 1)}
+    w, shape = floats(8, 4, 3, 3), (1, 4, 6, 6)
+    if case == "of a line":
+        axes, w, shape, constants = [-1], floats(8, 4, 3), (1, 4, 6), {"v": floats(5, 8, 1)}
+    elif case == "without its axes":
+        keepdims, behind, constants = 0, [("Gemm", ["m", "u"], ["y"], {})], {"u": floats(8, 5)}
+    elif case == "some axes":
+        axes = [3]
+    elif case == "channels":
+        axes, constants = [1, 2, 3], {"v": floats(5, 1, 1, 1)}
+    elif case == "subtracted":
+        behind, constants = [("Sub", ["b", "m"], ["y"], {})], {}
+    mean = ("ReduceMean", ["b"], ["m"], {"axes": axes, "keepdims": keepdims})
+    if opset == 18:
+        mean = ("ReduceMean", ["b", "axes"], ["m"], {"keepdims": keepdims})
+        constants = {**constants, "axes": np.int64(axes)}
+    nodes = [("Conv", ["x", "w"], ["a"], {}), ("Relu", ["a"], ["b"], {}), mean, *behind]
+    after = check(model(opset, nodes, {"w": w, **constants}, shape=shape), tmp_path, opset)
+    becomes = case in ("of an image", "of a line", "without its axes")
+    assert [count(after, op) for op in ("ReduceMean", "GlobalAveragePool")] == [not becomes, becomes]
+    assert count(after, "Flatten") == (case == "without its axes")
+
+
 def random_graph(seed):
     """Nodes, constants and outputs of a graph of what passes look for, from an input [1, 4, 6, 6]."""
     rng = np.random.default_rng(seed)
