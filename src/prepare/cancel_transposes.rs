@@ -14,7 +14,7 @@ use super::renamed_tensors::RenamedTensors;
 use super::{Change, Pass};
 use crate::onnx::graph::{GraphIndex, drop_unused};
 use crate::onnx::names::Names;
-use crate::onnx::node::{self, axis_position};
+use crate::onnx::node;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use crate::onnx::tensor;
 use anyhow::Result;
@@ -156,13 +156,12 @@ fn roles_of(graph: &GraphProto, index: &GraphIndex, order: &[usize]) -> BTreeMap
     let mut available: BTreeSet<&str> = BTreeSet::new();
     for (node_idx, node) in graph.node.iter().enumerate() {
         let order_of_node = order_of(node);
-        let role = if order_of_node.as_deref() == Some(order) {
-            TransposeRole::First
-        } else if order_of_node.as_ref() == Some(&inverse) {
-            if index.is_output(&node.output[0]) || !available.contains(node.input[0].as_str()) {
-                continue;
-            }
+        let is_free = || available.contains(node.input[0].as_str()) && !index.is_output(&node.output[0]);
+        // An order may be its own inverse.
+        let role = if order_of_node.as_ref() == Some(&inverse) && is_free() {
             TransposeRole::Second
+        } else if order_of_node.as_deref() == Some(order) {
+            TransposeRole::First
         } else {
             let Some((node, constants)) = between(index, node, order, &available) else { continue };
             TransposeRole::Between(Box::new(node), constants)
@@ -257,7 +256,10 @@ fn between(
         }
         return Some((moved, constants));
     }
-    let axis = |axis: i64| order.get(axis_position(axis, order.len())).map(|&axis| axis as i64);
+    let axis = |axis: i64| {
+        let position = if axis < 0 { axis + order.len() as i64 } else { axis };
+        order.get(usize::try_from(position).ok()?).map(|&axis| axis as i64)
+    };
     let (first, others) = node.input.split_first()?;
     match op {
         "Concat" if node.input.iter().all(is_available) => {

@@ -32,42 +32,35 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     let graph = model.graph()?;
     let index = GraphIndex::new(graph);
     let inputs: BTreeSet<&str> = graph.input.iter().map(|input| input.name()).collect();
-    let stored = graph.initializer.iter().filter(|stored| !inputs.contains(stored.name()));
-    let mut constants: HashMap<&str, TensorProto> = stored.map(|stored| (stored.name(), stored.clone())).collect();
-    let mut computed = Vec::new();
+    let stored = |name: &str| index.initializer(name).filter(|_| !inputs.contains(name));
+    let mut computed: HashMap<String, TensorProto> = HashMap::new();
+    let mut folded = BTreeSet::new();
     for (node_idx, node) in graph.node.iter().enumerate().filter(|(_, node)| may_fold(&index, node)) {
-        let names: BTreeSet<&str> = node.input.iter().filter(|name| !name.is_empty()).map(String::as_str).collect();
-        let operands: Option<Vec<&TensorProto>> = names.iter().map(|name| constants.get(name)).collect();
-        let Some(operands) = operands else { continue };
+        let names: BTreeSet<&String> = node.input.iter().filter(|name| !name.is_empty()).collect();
+        let operands = names.into_iter().map(|name| stored(name).or_else(|| computed.get(name)));
+        let Some(operands) = operands.collect::<Option<Vec<&TensorProto>>>() else { continue };
         let outputs = evaluate(model, node, &operands);
         let Some(outputs) = outputs.ok().filter(|outputs| is_as_expected(&value_info, outputs, &operands)) else {
             continue;
         };
-        computed.push((node_idx, outputs.clone()));
-        for (name, output) in node.output.iter().filter(|name| !name.is_empty()).zip(outputs) {
-            constants.insert(name, output);
-        }
+        computed.extend(outputs.into_iter().map(|output| (output.name().to_string(), output)));
+        folded.insert(node_idx);
     }
-    if computed.is_empty() {
+    if folded.is_empty() {
         return Ok(Vec::new());
     }
-    drop(constants);
-    let n_computed = computed.len();
     let graph = model.graph_mut()?;
-    let mut operands = Vec::new();
-    let mut computed: HashMap<usize, Vec<TensorProto>> = computed.into_iter().collect();
+    let mut tensors = Vec::new();
     for (node_idx, node) in std::mem::take(&mut graph.node).into_iter().enumerate() {
-        match computed.remove(&node_idx) {
-            Some(outputs) => {
-                operands.extend(node.input);
-                operands.extend(node.output);
-                graph.initializer.extend(outputs);
-            }
-            None => graph.node.push(node),
+        if !folded.contains(&node_idx) {
+            graph.node.push(node);
+            continue;
         }
+        graph.initializer.extend(node.output.iter().filter_map(|name| computed.remove(name)));
+        tensors.extend(node.input.into_iter().chain(node.output));
     }
-    drop_unused(graph, operands);
-    Ok(vec![Change::FoldedConstants(n_computed)])
+    drop_unused(graph, tensors);
+    Ok(vec![Change::FoldedConstants(folded.len())])
 }
 
 fn may_fold(index: &GraphIndex, node: &NodeProto) -> bool {

@@ -286,7 +286,8 @@ def test_transposes_that_undo_each_other_go(tmp_path):
 
 
 @pytest.mark.parametrize("case", ["no second one", "a reader in another order", "a constant with two axes",
-                                  "a reduction without its axes", "an output of the graph", "a pair", "three axes"])
+                                  "a reduction without its axes", "an output of the graph", "a pair", "three axes",
+                                  "its own inverse"])
 def test_transposes_go_only_where_fewer_are_left(case, tmp_path):
     second, outputs, constants, left = ("Transpose", ["c"], ["y"], FIRST), ("z",), {}, 0
     last, between, behind = LAST, ("Relu", ["b"], ["c"], {}), ("Relu", ["y"], ["z"], {})
@@ -303,6 +304,8 @@ def test_transposes_go_only_where_fewer_are_left(case, tmp_path):
         outputs, left = ("y",), 2
     elif case == "a pair":
         between, second = ("Transpose", ["b"], ["y"], FIRST), ("Tanh", ["y"], ["c"], {})
+    elif case == "its own inverse":
+        last, second = {"perm": [0, 2, 1, 3]}, ("Transpose", ["c"], ["y"], {"perm": [0, 2, 1, 3]})
     elif case == "three axes":
         last, second = {"perm": [1, 2, 3, 0]}, ("Transpose", ["c"], ["y"], {"perm": [3, 0, 1, 2]})
     nodes = [("Conv", ["x", "w"], ["a"], {"pads": [1] * 4}), ("Transpose", ["a"], ["b"], last), between, second, behind]
