@@ -178,22 +178,39 @@ impl<'a> TensorPairs<'a, '_> {
     }
 
     /// Where the quantized model has no node for the only reader of a tensor, because it is folded into the layer in front or
-    /// done by the range of its integers, the counterpart stands for the reader's result.
+    /// done by the range of its integers, the counterpart stands for the reader's result. Behind a Transpose that is gone, its
+    /// axes are others, and it stands for nothing.
     fn move_over_removed(&mut self) {
         for node in self.float.nodes() {
-            if !matches!(node.op_type(), "BatchNormalization" | "Relu" | "Clip") {
-                continue;
-            }
-            let (Some(input), Some(output)) = (node.input.first(), node.output.first()) else { continue };
-            let input = self.float.root(input);
-            let Some(&(root, by)) = self.of.get(input).filter(|_| !self.of.contains_key(output.as_str())) else {
+            let mut activations = node.input.iter().filter(|input| self.float.is_activation(input));
+            let (Some(input), None, Some(output)) = (activations.next(), activations.next(), node.output.first())
+            else {
                 continue;
             };
+            if !matches!(
+                node.op_type(),
+                "BatchNormalization" | "Relu" | "Clip" | "Cast" | "Add" | "Sub" | "Mul" | "Div" | "Transpose"
+            ) {
+                continue;
+            }
+            let input = self.float.root(input);
+            let Some(&(root, by)) = self.of.get(input) else { continue };
+            let is_known = self.of.contains_key(output.as_str());
             let readers = self.float.readers(input);
             let is_only = readers.len() == 1 && !self.float.is_output(input);
-            let is_there = self.quantized.readers(root).iter().any(|(reader, _)| reader.op_type() == node.op_type());
-            if is_only && !is_there {
-                self.of.remove(input);
+            // A Transpose that is there may make other values: those of the layer with what is folded into it.
+            let makes_the_same = |other: &NodeProto| {
+                let made = other.output.first().map(|made| self.quantized.root(made.as_str()));
+                other.op_type() != "Transpose" || self.of.get(output.as_str()).map(|(root, _)| *root) == made
+            };
+            let is_alike = |other: &NodeProto| other.op_type() == node.op_type() && makes_the_same(other);
+            let is_there = self.quantized.readers(root).iter().any(|(reader, _)| is_alike(reader));
+            let is_transpose = node.op_type() == "Transpose";
+            if !is_only || is_there || (by == MatchedBy::Name && (is_known || is_transpose)) {
+                continue;
+            }
+            self.of.remove(input);
+            if !is_known && !is_transpose {
                 self.of.insert(output, (root, by));
             }
         }
