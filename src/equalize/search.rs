@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 pub fn find(graph: &GraphProto, value_info: &ValueInfos) -> (Vec<EqualizationGroup>, Vec<Skipped>) {
     let index = GraphIndex::new(graph);
     let (mut groups, mut skipped): (Vec<EqualizationGroup>, Vec<Skipped>) = (Vec::new(), Vec::new());
-    for node in graph.node.iter().filter(|node| is_default(node)) {
+    for node in graph.node.iter().filter(|node| node::is_standard(node)) {
         let Some((tensor, channels)) = layer_input(node, &index, value_info) else { continue };
         let known = groups.iter().any(|group| group.tensors.contains_key(tensor))
             || skipped.iter().any(|skipped| skipped.tensor == *tensor);
@@ -55,10 +55,6 @@ pub(super) fn layer_input<'a>(
     let tensor = node.input.first()?;
     let axis = input_axis(node, value_info.shape(tensor).map_or(0, <[usize]>::len));
     Some((tensor, Channels { axis, run: 1, first: 0, n: weight_channels.n_in }))
-}
-
-fn is_default(node: &NodeProto) -> bool {
-    matches!(node.domain(), "" | "ai.onnx")
 }
 
 /// The axis of a layer's input channels.
@@ -156,7 +152,7 @@ impl Growth<'_> {
 
     fn backward(&mut self, node_idx: usize, tensor: &str, channels: Channels) -> Result<(), Stop> {
         let node = &self.graph.node[node_idx];
-        if !is_default(node) || node.output.first().is_none_or(|output| output != tensor) {
+        if !node::is_standard(node) || node.output.first().is_none_or(|output| output != tensor) {
             return Err(self.refused(node));
         }
         match node.op_type() {
@@ -183,7 +179,7 @@ impl Growth<'_> {
     fn forward(&mut self, node_idx: usize, slot: usize, tensor: &str, channels: Channels) -> Result<(), Stop> {
         let node = &self.graph.node[node_idx];
         let output = node.output.first().cloned().unwrap_or_default();
-        if !is_default(node) || output.is_empty() {
+        if !node::is_standard(node) || output.is_empty() {
             return Err(self.refused(node));
         }
         match node.op_type() {
@@ -221,13 +217,7 @@ impl Growth<'_> {
     /// The position of the channels beyond a node that lets channel scales pass.
     fn through(&self, node: &NodeProto, near: &str, far: &str, channels: Channels, way: Way) -> Result<Channels, Stop> {
         self.ensure_open(node)?;
-        let axes = match node::attribute(node, "axes") {
-            Some(attribute) => attribute.ints.clone(),
-            None => {
-                let axes = node.input.get(1).and_then(|name| self.index.initializer(name));
-                axes.and_then(|axes| tensor::i64_values(axes).ok()).unwrap_or_default()
-            }
-        };
+        let axes = self.index.axes(node).unwrap_or_default();
         let (near, far) = (self.shape(near)?, self.shape(far)?);
         passed(node, &axes, channels, near, far, way).ok_or_else(|| self.refused(node))
     }

@@ -1,7 +1,7 @@
 //! The layers that get precisions, and the size of their weights.
 
 use crate::onnx::graph::{Edge, GraphIndex};
-use crate::onnx::node::{PRODUCTS, node_name};
+use crate::onnx::node::{self, PRODUCTS, node_name};
 use crate::onnx::proto::{GraphProto, NodeProto, TensorProto};
 use crate::onnx::tensor::DataType;
 use crate::place::{Assigned, Placement};
@@ -133,8 +133,7 @@ impl WeightCost {
     pub fn of(graph: &GraphProto) -> WeightCost {
         let index = GraphIndex::new(graph);
         let mut cost = WeightCost::default();
-        let is_product =
-            |node: &NodeProto| PRODUCTS.contains(&node.op_type()) && matches!(node.domain(), "" | "ai.onnx");
+        let is_product = |node: &NodeProto| PRODUCTS.contains(&node.op_type()) && node::is_standard(node);
         for (node_idx, node) in graph.node.iter().enumerate().filter(|(_, node)| is_product(node)) {
             for (input_idx, name) in node.input.iter().enumerate().take(2) {
                 let Some(tensor) = index.initializer(name) else { continue };

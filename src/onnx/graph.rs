@@ -100,6 +100,15 @@ impl<'a> GraphIndex<'a> {
         tensor::f32_values(self.initializer(tensor)?).ok()
     }
 
+    /// The axes of a node that has them as an attribute or as its second input; `None` without them, and where they are not
+    /// constant.
+    pub fn axes(&self, node: &NodeProto) -> Option<Vec<i64>> {
+        match node::attribute(node, "axes") {
+            Some(attribute) => Some(attribute.ints.clone()),
+            None => tensor::i64_values(self.initializer(node.input.get(1)?)?).ok(),
+        }
+    }
+
     /// The index of the constant among the two inputs of a node; `None` where neither or both are initializers.
     pub fn constant_operand(&self, node: &NodeProto) -> Option<usize> {
         let [a, b] = node.input.as_slice() else { return None };

@@ -14,7 +14,7 @@ pub fn node_name(node: &NodeProto) -> &str {
 /// The value of a numeric Constant node, named after its output.
 pub fn constant(node: &NodeProto) -> Option<TensorProto> {
     const STRING: i32 = 8;
-    if node.op_type() != "Constant" || !matches!(node.domain(), "" | "ai.onnx") {
+    if node.op_type() != "Constant" || !is_standard(node) {
         return None;
     }
     let name = node.output.first().filter(|name| !name.is_empty())?;
@@ -29,6 +29,11 @@ pub fn constant(node: &NodeProto) -> Option<TensorProto> {
     };
     value.name = Some(name.clone());
     (value.data_type() != STRING).then_some(value)
+}
+
+/// Whether the operator is of ONNX's default domain.
+pub fn is_standard(node: &NodeProto) -> bool {
+    matches!(node.domain(), "" | "ai.onnx")
 }
 
 /// The attribute `name`.

@@ -2,6 +2,7 @@
 
 use super::clips::FoldableClip;
 use crate::onnx::graph::{Edge, GraphIndex};
+use crate::onnx::node;
 use crate::onnx::proto::{GraphProto, NodeProto};
 use crate::onnx::tensor::DataType;
 use crate::onnx::value_info::ValueInfos;
@@ -105,7 +106,7 @@ impl<'a> Draft<'a> {
         let node = &self.graph.node[node_idx];
         let region = self.scheme.region.as_ref().filter(|_| self.region.contains(&node_idx));
         let rows = region.map_or(&self.scheme.ops, |region| &region.ops);
-        rows.get(node.op_type()).filter(|_| matches!(node.domain(), "" | "ai.onnx"))
+        rows.get(node.op_type()).filter(|_| node::is_standard(node))
     }
 
     /// Positions of the nodes of these operators that may still be quantized, in order.

@@ -2,6 +2,7 @@
 
 use super::clips::FoldableClip;
 use super::{Draft, Rule};
+use crate::onnx::node;
 use crate::scheme::{ParameterKind, RuleCall};
 
 /// Removes a Relu or Clip where the next grid saturates at its bounds. In Qualcomm's HTP simulation a Clip between two
@@ -18,7 +19,7 @@ pub const FOLD_CLIPS: Rule = Rule {
 fn fold_clips(draft: &mut Draft, call: &RuleCall) {
     for node_idx in 0..draft.graph.node.len() {
         let node = &draft.graph.node[node_idx];
-        let standard = matches!(node.domain(), "" | "ai.onnx");
+        let standard = node::is_standard(node);
         if !standard || !call.ops("ops").iter().any(|op| op == node.op_type()) {
             continue;
         }

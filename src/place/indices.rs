@@ -25,8 +25,8 @@ pub(super) fn leave_indices_float(draft: &mut Draft) {
             let all = uses.iter().all(|&edge| reads_index(draft, &indices, edge));
             !uses.is_empty() && all && !draft.index.is_output(output)
         };
-        let arithmetic = matches!(node.domain(), "" | "ai.onnx")
-            && (ARITHMETIC.contains(&node.op_type()) || trace::MOVES.contains(&node.op_type()));
+        let arithmetic =
+            node::is_standard(node) && (ARITHMETIC.contains(&node.op_type()) || trace::MOVES.contains(&node.op_type()));
         if arithmetic && node.output.iter().all(becomes_index) {
             indices.extend(node.output.iter().map(String::as_str));
             nodes.push(node_idx);

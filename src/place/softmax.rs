@@ -1,6 +1,7 @@
 //! Tensors that only a Softmax uses: attention scores, and the masks that are added to them.
 
 use crate::onnx::graph::GraphIndex;
+use crate::onnx::node;
 use crate::onnx::proto::GraphProto;
 use std::collections::BTreeMap;
 
@@ -42,7 +43,7 @@ fn role(
     let of_use = |(node_idx, input_idx): (usize, usize)| {
         let node = &graph.node[node_idx];
         let behind = || known.get(node.output.first()?.as_str()).copied();
-        if !matches!(node.domain(), "" | "ai.onnx") {
+        if !node::is_standard(node) {
             return None;
         }
         match (node.op_type(), input_idx) {

@@ -152,7 +152,7 @@ impl<'d, 'a> Ends<'d, 'a> {
     fn may_be_of_tail(&self, node_idx: usize) -> bool {
         let node = &self.draft.graph.node[node_idx];
         let op = node.op_type();
-        let standard = matches!(node.domain(), "" | "ai.onnx");
+        let standard = node::is_standard(node);
         let listed = standard && (OF_TAILS.contains(&op) || MOVES.contains(&op) || self.draft.is_mean_of_bins(node));
         (listed || node::is_suppression(node)) && self.draft.touches_floats(node)
     }

@@ -52,7 +52,7 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
 /// Whether the node passes on its first input as it is.
 fn only_copies(index: &GraphIndex, value_info: &ValueInfos, node: &NodeProto) -> bool {
     let [input, others @ ..] = node.input.as_slice() else { return false };
-    if input.is_empty() || !matches!(node.domain(), "" | "ai.onnx") {
+    if input.is_empty() || !node::is_standard(node) {
         return false;
     }
     match node.op_type() {

@@ -1,14 +1,14 @@
 //! Removes Transposes that undo each other across nodes for which the order of the axes does not matter.
 //!
-//! Exports of networks with channels last have one Transpose before and one behind every convolution, with normalization,
-//! activation and residual sums between them, where no pattern of a backend finds them. Between Transposes of one order
+//! Exports of networks with channels last have one Transpose before and one behind every convolution, with
+//! normalization, activation and residual sums between them, where no pattern of a backend finds them. Between Transposes of one order
 //! and Transposes of the inverse order, nodes can run on the axes as they were before the former:
 //!
 //! 1. elementwise operators, with constants that have at most one axis with several values;
 //! 2. Concat, Split, Softmax, Pad and reductions that keep their axes, with other axes.
 //!
-//! Connected nodes are moved together where more Transposes go than come: a tensor with other readers gets a Transpose. A
-//! moved tensor has the name of the Transpose's output that it stands for.
+//! Connected nodes are moved together where more Transposes go than come: a tensor with other readers gets a Transpose.
+//! A moved tensor has the name of the Transpose's output that it stands for.
 
 use super::renamed_tensors::RenamedTensors;
 use super::{Change, Pass};
@@ -45,8 +45,9 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
 
 /// The axes of a Transpose's input in the order of its output; `None` for other nodes and where it is not given.
 fn order_of(node: &NodeProto) -> Option<Vec<usize>> {
-    let is_transpose = node.op_type() == "Transpose" && matches!(node.domain(), "" | "ai.onnx");
-    let perm = node::attribute(node, "perm").filter(|_| is_transpose && node.input.len() == 1)?;
+    let is_transpose = node.op_type() == "Transpose" && node::is_standard(node);
+    let perm =
+        node::attribute(node, "perm").filter(|_| is_transpose && [node.input.len(), node.output.len()] == [1, 1])?;
     let order: Vec<usize> = perm.ints.iter().map(|&axis| usize::try_from(axis).ok()).collect::<Option<_>>()?;
     let axes: BTreeSet<usize> = order.iter().copied().collect();
     axes.iter().copied().eq(0..order.len()).then_some(order)
@@ -244,7 +245,7 @@ fn between(
     available: &BTreeSet<&str>,
 ) -> Option<(NodeProto, Vec<(usize, TensorProto)>)> {
     let is_available = |name: &String| available.contains(name.as_str());
-    if !matches!(node.domain(), "" | "ai.onnx") || !node.input.iter().any(is_available) {
+    if !node::is_standard(node) || !node.input.iter().any(is_available) {
         return None;
     }
     let mut moved = node.clone();
@@ -282,10 +283,9 @@ fn between(
             constants.push((1, tensor::from_i64("pads", &[of_axes.len()], &of_axes).ok()?));
         }
         _ if op.starts_with("Reduce") && node::int(node, "keepdims", 1) == 1 => {
-            let old = match (node::attribute(node, "axes"), others.first().filter(|name| !name.is_empty())) {
-                (Some(axes), _) => axes.ints.clone(),
-                (None, Some(name)) => tensor::i64_values(index.initializer(name)?).ok()?,
-                (None, None) => Vec::new(),
+            let old = match index.axes(node) {
+                None if others.first().is_some_and(|name| !name.is_empty()) => return None,
+                axes => axes.unwrap_or_default(),
             };
             let axes: Vec<i64> = old.into_iter().map(axis).collect::<Option<_>>()?;
             if let Some(attribute) = moved.attribute.iter_mut().find(|attribute| attribute.name() == "axes") {

@@ -53,54 +53,92 @@ impl fmt::Display for Change {
                 write!(f, "input `{input}`: shape {before} is now {after}")
             }
             Change::UpgradedOpset { from, to } => write!(f, "opset {from} was upgraded to {to}"),
-            Change::LiftedConstants(1) => f.write_str("1 Constant node became an initializer"),
-            Change::TakenOffInputs(1) => f.write_str("1 initializer is no longer an input of the graph"),
-            Change::BypassedNodes(1) => f.write_str("1 node that only copies its input was bypassed"),
-            Change::BypassedNodes(n) => write!(f, "{n} nodes that only copy their input were bypassed"),
-            Change::FoldedConstants(1) => f.write_str("1 node with constant inputs was folded"),
-            Change::FoldedConstants(n) => write!(f, "{n} nodes with constant inputs were folded"),
-            Change::CancelledTransposes(1) => f.write_str("1 Transpose node that others undo was removed"),
-            Change::CancelledTransposes(n) => write!(f, "{n} Transpose nodes that undo each other were removed"),
-            Change::FoldedBatchNorms(1) => f.write_str("1 BatchNormalization node was folded"),
-            Change::FoldedArithmetic(1) => {
-                f.write_str("1 Add, Sub, Mul or Div node with a constant was folded into the layer before it")
+            counted => {
+                let Some((n, Wording { one, several, .. })) = counted.wording() else { return Ok(()) };
+                write!(f, "{n} {}", if n == 1 { one } else { several })
             }
-            Change::FoldedArithmetic(n) => {
-                write!(f, "{n} Add, Sub, Mul and Div nodes with constants were folded into the layers before them")
-            }
-            Change::FoldedPads(1) => f.write_str("1 Pad node was folded into the convolutions behind it"),
-            Change::FoldedPads(n) => write!(f, "{n} Pad nodes were folded into the convolutions behind them"),
-            Change::PooledMeans(1) => f.write_str("1 ReduceMean node over all positions became GlobalAveragePool"),
-            Change::PooledMeans(n) => write!(f, "{n} ReduceMean nodes over all positions became GlobalAveragePool"),
-            Change::MultipliedAndAdded(1) => f.write_str("1 Div, Sub or Pow node with a constant became Mul or Add"),
-            Change::TakenOffInputs(n) => write!(f, "{n} initializers are no longer inputs of the graph"),
-            Change::LiftedConstants(n) => write!(f, "{n} Constant nodes became initializers"),
-            Change::FoldedBatchNorms(n) => write!(f, "{n} BatchNormalization nodes were folded"),
-            Change::MultipliedAndAdded(n) => write!(f, "{n} Div, Sub and Pow nodes with a constant became Mul and Add"),
         }
     }
 }
 
+/// The text of a change behind its count.
+struct Wording {
+    one: &'static str,
+    several: &'static str,
+    /// Texts of earlier versions, for any count.
+    earlier: &'static [&'static str],
+}
+
 impl Change {
-    /// Texts of earlier versions.
-    fn earlier_texts(&self) -> Vec<String> {
-        match self {
-            Change::LiftedConstants(n) => vec![format!("{n} Constant nodes became initializers")],
-            Change::TakenOffInputs(n) => vec![format!("{n} initializers are no inputs of the graph any more")],
-            Change::BypassedNodes(n) => vec![
-                format!("{n} Identity and Cast nodes of initializers were bypassed"),
-                format!("{n} Identity or Cast node of an initializer was bypassed"),
-            ],
-            Change::FoldedConstants(n) => vec![
-                format!("{n} Transpose nodes of initializers were folded"),
-                format!("{n} Transpose node of an initializer was folded"),
-            ],
-            Change::FoldedBatchNorms(n) => vec![format!("{n} BatchNormalization nodes were folded")],
-            Change::MultipliedAndAdded(n) => {
-                vec![format!("{n} Div, Sub and Pow nodes with a constant became Mul and Add")]
-            }
-            _ => Vec::new(),
-        }
+    /// Count and wording of a change that has a count.
+    fn wording(&self) -> Option<(usize, Wording)> {
+        let (&n, one, several, earlier): (_, _, _, &[_]) = match self {
+            Change::Cut(_) | Change::FixedShape { .. } | Change::UpgradedOpset { .. } => return None,
+            Change::LiftedConstants(n) => (
+                n,
+                "Constant node became an initializer",
+                "Constant nodes became initializers",
+                &["Constant nodes became initializers"],
+            ),
+            Change::TakenOffInputs(n) => (
+                n,
+                "initializer is no longer an input of the graph",
+                "initializers are no longer inputs of the graph",
+                &["initializers are no inputs of the graph any more"],
+            ),
+            Change::BypassedNodes(n) => (
+                n,
+                "node that only copies its input was bypassed",
+                "nodes that only copy their input were bypassed",
+                &[
+                    "Identity and Cast nodes of initializers were bypassed",
+                    "Identity or Cast node of an initializer was bypassed",
+                ],
+            ),
+            Change::FoldedConstants(n) => (
+                n,
+                "node with constant inputs was folded",
+                "nodes with constant inputs were folded",
+                &["Transpose nodes of initializers were folded", "Transpose node of an initializer was folded"],
+            ),
+            Change::CancelledTransposes(n) => (
+                n,
+                "Transpose node that others undo was removed",
+                "Transpose nodes that undo each other were removed",
+                &[],
+            ),
+            Change::FoldedBatchNorms(n) => (
+                n,
+                "BatchNormalization node was folded",
+                "BatchNormalization nodes were folded",
+                &["BatchNormalization nodes were folded"],
+            ),
+            Change::FoldedArithmetic(n) => (
+                n,
+                "Add, Sub, Mul or Div node with a constant was folded into the layer before it",
+                "Add, Sub, Mul and Div nodes with constants were folded into the layers before them",
+                &[],
+            ),
+            Change::FoldedPads(n) => (
+                n,
+                "Pad node was folded into the convolutions behind it",
+                "Pad nodes were folded into the convolutions behind them",
+                &[],
+            ),
+            Change::PooledMeans(n) => (
+                n,
+                "ReduceMean node over all positions became GlobalAveragePool",
+                "ReduceMean nodes over all positions became GlobalAveragePool",
+                &[],
+            ),
+            Change::MultipliedAndAdded(n) => (
+                n,
+                "Div, Sub or Pow node with a constant became Mul or Add",
+                "Div, Sub and Pow nodes with a constant became Mul and Add",
+                &["Div, Sub and Pow nodes with a constant became Mul and Add"],
+            ),
+        };
+        Some((n, Wording { one, several, earlier }))
     }
 
     /// The change with this text; `None` where no change of this version has it.
@@ -136,7 +174,10 @@ impl Change {
             count => {
                 let n = count.parse().ok()?;
                 COUNTED.map(|of| of(n)).into_iter().find(|change| {
-                    change.to_string() == text || change.earlier_texts().iter().any(|earlier| earlier == text)
+                    let is_earlier = |(n, wording): (usize, Wording)| {
+                        wording.earlier.iter().any(|earlier| format!("{n} {earlier}") == text)
+                    };
+                    change.to_string() == text || change.wording().is_some_and(is_earlier)
                 })
             }
         }

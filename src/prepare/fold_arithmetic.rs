@@ -94,7 +94,7 @@ impl Fold {
         while let Some((node_idx, input_idx)) = reader {
             let node = &graph.node[node_idx];
             let [output, others @ ..] = node.output.as_slice() else { break };
-            if others.iter().any(|output| !output.is_empty()) || !matches!(node.domain(), "" | "ai.onnx") {
+            if others.iter().any(|output| !output.is_empty()) || !node::is_standard(node) {
                 break;
             }
             if node.op_type() == "Transpose" {
@@ -209,7 +209,7 @@ fn apply(graph: &mut GraphProto, folds: Vec<Fold>) -> Result<()> {
             (false, true) => names.fresh(&format!("{old_weight}_bias")),
             (false, false) => names.fresh(&format!("{old_bias}_folded")),
         };
-        node.input.truncate(1);
+        let old = node.input.split_off(1);
         node.input.extend([weight_name.clone(), bias_name.clone()]);
 
         let Affine { gain, shift, .. } = fold.affine;
@@ -228,6 +228,7 @@ fn apply(graph: &mut GraphProto, folds: Vec<Fold>) -> Result<()> {
                 }
             }
         }
+        parameters.extend(old);
         for (node_idx, input_idx) in fold.folded {
             let node = &graph.node[node_idx];
             renamed.insert(node.input[input_idx].clone(), node.output[0].clone());

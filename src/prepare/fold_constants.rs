@@ -11,6 +11,7 @@ use super::{Change, Pass};
 use crate::engine::Parsed;
 use crate::onnx::graph::{GraphIndex, drop_unused};
 use crate::onnx::inputs::Shapes;
+use crate::onnx::node;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
 use crate::onnx::tensor;
 use crate::onnx::value_info::ValueInfos;
@@ -65,7 +66,7 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
 
 fn may_fold(index: &GraphIndex, node: &NodeProto) -> bool {
     let is_read = |output: &String| !output.is_empty() && !index.is_output(output);
-    matches!(node.domain(), "" | "ai.onnx")
+    node::is_standard(node)
         && node.input.iter().any(|input| !input.is_empty())
         && node.output.iter().any(|output| !output.is_empty())
         && node.output.iter().all(|output| output.is_empty() || is_read(output))

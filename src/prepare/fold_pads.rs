@@ -1,7 +1,7 @@
 //! Folds a Pad with zeros into the convolutions behind it.
 //!
-//! A Pad that only Convs read as their input goes where it has constant amounts, none below 0, along axes of space alone, and
-//! none of the Convs chooses its own padding (`auto_pad`). The sums become the attribute `pads` of the Convs.
+//! A Pad that only Convs read as their input goes where it has constant amounts, none below 0, along axes of space
+//! alone, and none of the Convs chooses its own padding (`auto_pad`). The sums become the attribute `pads` of the Convs.
 
 use super::renamed_tensors::RenamedTensors;
 use super::{Change, Pass};
@@ -52,11 +52,12 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     Ok(vec![Change::FoldedPads(n_folded)])
 }
 
-/// The amounts that a Pad adds in front of and behind each axis of space, `[front…, behind…]`; `None` where it does anything else.
+/// The amounts that a Pad adds in front of and behind each axis of space, `[front…, behind…]`; `None` where it does
+/// anything else.
 fn zeros_in_space(index: &GraphIndex, pad: &NodeProto) -> Option<Vec<i64>> {
     let given = |slot: usize| pad.input.get(slot).filter(|name| !name.is_empty());
     let is_zero = given(2).is_none_or(|value| index.floats(value).is_some_and(|values| values == [0.0]));
-    let is_plain = pad.op_type() == "Pad" && matches!(pad.domain(), "" | "ai.onnx") && given(3).is_none();
+    let is_plain = pad.op_type() == "Pad" && node::is_standard(pad) && given(3).is_none();
     if !is_plain || !is_zero || node::text(pad, "mode", "constant") != "constant" {
         return None;
     }
@@ -69,7 +70,7 @@ fn zeros_in_space(index: &GraphIndex, pad: &NodeProto) -> Option<Vec<i64>> {
 
 /// The padding of a Conv with these amounts more; `None` for other nodes, and where the Conv chooses its padding.
 fn with_padding(conv: &NodeProto, amounts: &[i64]) -> Option<Vec<i64>> {
-    let is_conv = conv.op_type() == "Conv" && matches!(conv.domain(), "" | "ai.onnx");
+    let is_conv = conv.op_type() == "Conv" && node::is_standard(conv);
     let own = match node::text(conv, "auto_pad", "NOTSET").as_str() {
         "NOTSET" => node::attribute(conv, "pads").map_or(vec![0; amounts.len()], |pads| pads.ints.clone()),
         _ => return None,

@@ -49,7 +49,7 @@ enum Form {
 
 fn form(graph: &GraphProto, node: &NodeProto) -> Option<Form> {
     let [first, second] = node.input.as_slice() else { return None };
-    if !matches!(node.domain(), "" | "ai.onnx") {
+    if !node::is_standard(node) {
         return None;
     }
     let with = |op_type, value: fn(f32) -> f32, is_usable: fn(&f32) -> bool| {

@@ -1,14 +1,14 @@
 //! Turns means over all positions into GlobalAveragePool, which more backends run on integers than ReduceMean.
 //!
-//! A ReduceMean over all axes behind the second becomes a GlobalAveragePool, with a Flatten where the axes are dropped. Only
-//! layers and nodes that move values may read it: a mean that is subtracted or divided by belongs to a normalization.
+//! A ReduceMean over all axes behind the second becomes a GlobalAveragePool, with a Flatten where the axes are dropped.
+//! Only layers and nodes that move values may read it: a mean that is subtracted or divided by belongs to a
+//! normalization.
 
 use super::{Change, Pass};
 use crate::onnx::graph::{GraphIndex, drop_unused};
 use crate::onnx::names::Names;
 use crate::onnx::node;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
-use crate::onnx::tensor;
 use anyhow::Result;
 use std::collections::{BTreeSet, HashMap};
 
@@ -85,17 +85,12 @@ fn means(graph: &GraphProto) -> Vec<usize> {
 /// Whether a node is a mean over all positions of a tensor of `rank` dimensions that only layers read.
 fn is_mean_of_positions(graph: &GraphProto, index: &GraphIndex, mean: &NodeProto, rank: usize) -> bool {
     let [output] = mean.output.as_slice() else { return false };
-    if mean.op_type() != "ReduceMean" || !matches!(mean.domain(), "" | "ai.onnx") || rank < 3 {
+    if mean.op_type() != "ReduceMean" || !node::is_standard(mean) || rank < 3 {
         return false;
     }
-    let axes = match (node::attribute(mean, "axes"), mean.input.get(1)) {
-        (Some(axes), _) => Some(axes.ints.clone()),
-        (None, Some(name)) => index.initializer(name).and_then(|stored| tensor::i64_values(stored).ok()),
-        (None, None) => None,
-    };
     let rank = rank as i64;
     let axes: BTreeSet<i64> =
-        axes.into_iter().flatten().map(|axis| if axis < 0 { axis + rank } else { axis }).collect();
+        index.axes(mean).into_iter().flatten().map(|axis| if axis < 0 { axis + rank } else { axis }).collect();
     let mut readers = index.consumers(output).iter().map(|&(reader, _)| graph.node[reader].op_type());
     axes.into_iter().eq(2..rank) && readers.all(|op| READERS.contains(&op))
 }

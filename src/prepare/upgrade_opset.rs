@@ -138,7 +138,7 @@ fn used_tensors(graph: &GraphProto) -> BTreeSet<String> {
 }
 
 fn is(node: &NodeProto, op_types: &[&str]) -> bool {
-    op_types.contains(&node.op_type()) && matches!(node.domain(), "" | "ai.onnx")
+    op_types.contains(&node.op_type()) && node::is_standard(node)
 }
 
 fn unsupported(_site: OldNode, why: &str) -> Result<Vec<NodeProto>> {

@@ -141,6 +141,14 @@ def test_weights_that_others_use_are_copied(tmp_path):
     assert names == {"w", "b", "w_folded", "b_folded"}
 
 
+def test_a_weight_that_only_folded_layers_share_does_not_stay(tmp_path):
+    (n1, p1), (n2, p2) = norm("c", "n", "n", 4), norm("d", "y", "m", 4)
+    nodes = [("Conv", ["x", "w", "b"], ["c"], {}), n1, ("Conv", ["n", "w", "b"], ["d"], {}), n2]
+    after = check(model(13, nodes, {"w": floats(4, 4, 1, 1), "b": floats(4), **p1, **p2}), tmp_path, 13)
+    assert len(after.graph.initializer) == 4
+    assert not {"w", "b"} & {t.name for t in after.graph.initializer}
+
+
 def test_constants_wherever_they_hide(tmp_path):
     value = numpy_helper.from_array(floats(4, 4, 1, 1))
     nodes = [("Constant", [], ["w0"], {"value": value}), ("Identity", ["w0"], ["w1"], {}),

@@ -11,8 +11,8 @@ use crate::onnx::{check_sound, encode};
 use crate::sidecar::Encoding;
 use anyhow::{Context, Result};
 
-/// The prepared model without Q/DQ: constants and batch normalization folded, every quantized weight clipped to the ends of its grid,
-/// per channel or block. A weight that other nodes read in float keeps its values, and the quantized uses read a
+/// The prepared model without Q/DQ: constants and batch normalization folded, every quantized weight clipped to the ends
+/// of its grid, per channel or block. A weight that other nodes read in float keeps its values, and the quantized uses read a
 /// clipped copy, `{weight}_clipped`.
 pub(super) const FORMAT: Format = Format {
     name: "deploy",

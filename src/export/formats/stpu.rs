@@ -31,7 +31,7 @@ fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
             ranges.set(&format!("{}_weights", node.name), weight.amax_int8()?);
         }
     }
-    // MQBench quantizes after a Flatten, also where they produce the network's output.
+    // MQBench quantizes after a Flatten, also where it produces the network's output.
     let last = index.nodes().rev().filter(|node| node.op_type == "Flatten");
     for node in last {
         let ends = node.inputs.first().zip(node.outputs.first());
