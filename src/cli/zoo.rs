@@ -15,12 +15,14 @@ use anyhow::{Context, Result};
 use clap::Args;
 use clap::ValueHint;
 use serde_json::{Value, json};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
+use wait4::Wait4;
 
 /// Options of many models.
 #[derive(Debug, Args)]
@@ -89,7 +91,7 @@ struct Job {
     threads: usize,
     /// Memory that is kept free for it.
     reserved: u64,
-    /// Most memory that was seen, in bytes; 0 before the first look.
+    /// Most memory that was seen so far, in bytes.
     peak: u64,
 }
 
@@ -101,6 +103,8 @@ struct Done {
     /// The stderr of its run.
     said: String,
     seconds: f64,
+    /// Most memory of its run, in bytes; 0 where the system does not tell.
+    peak: u64,
 }
 
 /// All models of a run.
@@ -173,12 +177,13 @@ pub(super) fn run(
     let mut exit = Exit::Done;
     while n_done < entries.len() {
         start_jobs(&mut zoo_run, &mut left, &entries, &sender);
-        let Some(Done { at, mut results, exit: of_model, said, seconds }) = next(&mut zoo_run, &receiver)? else {
+        let Some(Done { at, mut results, exit: of_model, said, seconds, peak }) = next(&mut zoo_run, &receiver)? else {
             continue;
         };
         n_done += 1;
         exit = worse(exit, of_model);
-        let peak = finished(&mut zoo_run, at);
+        zoo_run.jobs.retain(|(of, _)| *of != at);
+        zoo_run.peak = zoo_run.peak.max(peak);
         for result in &mut results {
             result["peak_bytes"] = json!((peak > 0).then_some(peak));
         }
@@ -230,9 +235,9 @@ fn start_jobs(zoo: &mut Zoo, left: &mut Vec<usize>, entries: &[Arc<Entry>], send
         let sender = sender.clone();
         std::thread::spawn(move || {
             let start = Instant::now();
-            let (results, exit, said) = one(&entry, threads, &process);
+            let (results, exit, said, peak) = one(&entry, threads, &process);
             // The receiver lives until all models are done.
-            _ = sender.send(Done { at, results, exit, said, seconds: start.elapsed().as_secs_f64() });
+            _ = sender.send(Done { at, results, exit, said, seconds: start.elapsed().as_secs_f64(), peak });
         });
     }
 }
@@ -248,12 +253,6 @@ fn next(zoo: &mut Zoo, receiver: &Receiver<Done>) -> Result<Option<Done>> {
     }
 }
 
-/// Takes a job out, and returns the most memory that was seen in bytes; 0 where it ended before the first look.
-fn finished(zoo: &mut Zoo, at: usize) -> u64 {
-    let position = zoo.jobs.iter().position(|(of, _)| *of == at);
-    position.map_or(0, |position| zoo.jobs.swap_remove(position).1.peak)
-}
-
 fn warnings(results: &[Value]) {
     for result in results {
         let (model, backend) = (&result["model"], &result["backend"]);
@@ -265,18 +264,19 @@ fn warnings(results: &[Value]) {
     }
 }
 
-/// Runs the program on one model, then its gates.
-fn one(entry: &Entry, threads: usize, process: &AtomicU32) -> (Vec<Value>, Exit, String) {
+/// Runs the program on one model, then its gates: the results, the exit code, its stderr, and the most memory in bytes.
+fn one(entry: &Entry, threads: usize, process: &AtomicU32) -> (Vec<Value>, Exit, String, u64) {
     let model = entry.model.display().to_string();
     let threads = format!("--threads={threads}");
     let mut command = vec!["calibrate".to_string(), model.clone(), threads.clone()];
     command.extend(arguments(&entry.options));
     let failed = |error: String| json!({ "model": model, "status": "failed", "error": error });
-    let (mut said, mut exit) = (String::new(), Exit::Failed);
+    let (mut said, mut exit, mut peak) = (String::new(), Exit::Failed, 0);
     let mut results = match program(&command, process) {
         Ok(ran) => {
             said += &ran.stderr;
             exit = exit_of(ran.status);
+            peak = ran.peak;
             match ran.json {
                 Some(mut object) if object["results"].is_array() => {
                     object["results"].as_array_mut().map(std::mem::take).unwrap_or_default()
@@ -297,7 +297,7 @@ fn one(entry: &Entry, threads: usize, process: &AtomicU32) -> (Vec<Value>, Exit,
         let of_gates = gates(entry, result, &threads, process, &mut said);
         exit = worse(exit, of_gates);
     }
-    (results, exit, said)
+    (results, exit, said, peak)
 }
 
 /// The result of a run that failed as a whole.
@@ -319,7 +319,7 @@ fn gates(entry: &Entry, result: &mut Value, threads: &str, process: &AtomicU32, 
     command.extend(arguments(&entry.compare));
     command.extend(entry.gates.iter().map(|gate| format!("--fail-under={gate}")));
     let (status, error, exit) = match program(&command, process) {
-        Ok(ProgramRan { json: Some(mut compared), stderr, status }) => {
+        Ok(ProgramRan { json: Some(mut compared), stderr, status, .. }) => {
             *said += &stderr;
             let missed: Vec<String> =
                 stderr.lines().filter_map(|line| line.strip_prefix("gate missed: ")).map(str::to_string).collect();
@@ -348,6 +348,8 @@ struct ProgramRan {
     status: ExitStatus,
     json: Option<Value>,
     stderr: String,
+    /// Most memory that it had, in bytes.
+    peak: u64,
 }
 
 /// Runs the program with `--json`. Its process is in `process` while it runs.
@@ -356,16 +358,29 @@ fn program(arguments: &[String], process: &AtomicU32) -> Result<ProgramRan> {
     let mut command = Command::new(program);
     command.args(arguments).args(["--json", "--quiet"]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = command.spawn().context("a run for one model cannot be started")?;
+    let mut child = command.spawn().context("a run for one model cannot be started")?;
     process.store(child.id(), Ordering::Relaxed);
-    let output = child.wait_with_output();
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let (stdout, stderr) = std::thread::scope(|scope| {
+        let stderr = scope.spawn(|| everything(stderr));
+        (everything(stdout), stderr.join().unwrap_or_default())
+    });
+    let ended = child.wait4();
     process.store(0, Ordering::Relaxed);
-    let output = output?;
+    let ended = ended.context("the end of a run for one model is not known")?;
     Ok(ProgramRan {
-        status: output.status,
-        json: serde_json::from_slice(&output.stdout).ok(),
-        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        status: ended.status,
+        json: serde_json::from_slice(&stdout).ok(),
+        stderr: String::from_utf8_lossy(&stderr).into_owned(),
+        peak: ended.rusage.maxrss,
     })
+}
+
+/// All bytes that a process writes to a pipe; those before an error where there is one.
+fn everything(pipe: Option<impl Read>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
+    bytes
 }
 
 /// The exit code of two runs: a failure outranks a gate.
