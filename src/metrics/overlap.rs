@@ -4,7 +4,8 @@
 //! value adds `min(a², b²)` to the shared sum and `max(a², b²)` to the total. With different signs it adds nothing to
 //! the shared sum, and `(|a| + |b|)²` to the total. The overlap of a group of channels is the shared sum divided by the
 //! total, 0 to 1: the Ruzicka similarity of squared deviations. Channels with rare large values (objectness, classes)
-//! and all others (boxes, logits) form separate groups; an output's figure is the mean over its groups.
+//! and all others (boxes, logits) form separate groups, and so do scores beside much larger values (boxes in pixels); an
+//! output's figure is the mean over its groups.
 //!
 //! Figures against SQNR: docs/design/evaluation.md.
 
@@ -32,6 +33,8 @@ pub const OVERLAP: Metric = Metric {
 const SPARSE: f64 = 10.0;
 /// Variance, relative to the largest of an output's channels, up to which a channel is dead.
 const DEAD: f64 = 1e-10;
+/// Variance of scores, relative to the largest of an output's other channels, up to which they have groups of their own.
+const APART: f64 = 1e-4;
 /// Maximum values per channel for its statistics.
 const MAX_VALUES: usize = 1 << 17;
 /// Maximum characters of a list of channels.
@@ -62,6 +65,8 @@ struct ChannelShape {
     median: f64,
     variance: f64,
     kurtosis: f64,
+    /// Whether all values are in 0..1.
+    is_score: bool,
 }
 
 impl Overlap {
@@ -97,16 +102,23 @@ impl OutputChannels {
         let runs: Vec<(&[f32], usize)> = samples.iter().enumerate().map(|(i, values)| (*values, inner(i))).collect();
         let shapes: Vec<ChannelShape> =
             (0..n).into_par_iter().map(|channel| ChannelShape::of(&runs, n, channel)).collect();
-        let largest = shapes.iter().map(|shape| shape.variance).fold(0.0, f64::max);
-        let kind_of = |shape: &ChannelShape| match shape.variance > DEAD * largest {
-            false => None,
-            true if shape.kurtosis > SPARSE => Some("sparse"),
-            true => Some("dense"),
+        let largest = [false, true].map(|is_score| {
+            let of_kind = shapes.iter().filter(|shape| shape.is_score == is_score);
+            of_kind.map(|shape| shape.variance).fold(0.0, f64::max)
+        });
+        // In one group with boxes in pixels, scores would have no say.
+        let are_apart = largest[1] > 0.0 && largest[1] <= APART * largest[0];
+        let kind_of = |shape: &ChannelShape| {
+            let is_apart = are_apart && shape.is_score;
+            let largest = if are_apart { largest[usize::from(is_apart)] } else { largest[0].max(largest[1]) };
+            let kind = if shape.kurtosis > SPARSE { "sparse" } else { "dense" };
+            (shape.variance > DEAD * largest).then_some((is_apart, kind))
         };
-        let kinds: Vec<Option<&str>> = shapes.iter().map(kind_of).collect();
+        let kinds: Vec<Option<(bool, &str)>> = shapes.iter().map(kind_of).collect();
         let mut group_of = vec![None; n];
-        for kind in ["dense", "sparse"] {
-            let members: Vec<usize> = (0..n).filter(|&channel| kinds[channel] == Some(kind)).collect();
+        for (is_apart, kind) in [(false, "dense"), (false, "sparse"), (true, "dense"), (true, "sparse")] {
+            let of_kind = |&channel: &usize| kinds[channel] == Some((is_apart, kind));
+            let members: Vec<usize> = (0..n).filter(of_kind).collect();
             if !members.is_empty() {
                 members.iter().for_each(|&channel| group_of[channel] = Some(groups.groups.len()));
                 let (kind, channels) = (kind.to_string(), ranges(&members));
@@ -172,7 +184,8 @@ impl ChannelShape {
         let mean = values.iter().map(|&x| f64::from(x)).sum::<f64>() / n;
         let moment = |power: i32| values.iter().map(|&x| (f64::from(x) - mean).powi(power)).sum::<f64>() / n;
         let (variance, fourth) = (moment(2), moment(4));
-        ChannelShape { median: median(&mut values), variance, kurtosis: fourth / (variance * variance) }
+        let is_score = values.iter().all(|value| (0.0..=1.0).contains(value));
+        ChannelShape { median: median(&mut values), variance, kurtosis: fourth / (variance * variance), is_score }
     }
 }
 

@@ -128,6 +128,14 @@ impl Measurement {
         self.mean_of(metric, &self.figures(metric))
     }
 
+    /// The highest figure for all outputs without one of the samples; `None` where the metric does not apply to them
+    /// without each.
+    pub fn highest_without_one(&self, metric: Metric) -> Option<f64> {
+        let without = |left_out: usize| self.mean_of(metric, &self.figures_without(metric, Some(left_out)));
+        let figures: Option<Vec<f64>> = (0..self.n_samples()).map(without).collect();
+        figures?.into_iter().max_by(f64::total_cmp)
+    }
+
     /// The worst figure of an output; `None` where the metric applies to none of them.
     pub fn worst(&self, metric: Metric) -> Option<f64> {
         let values = self.figures(metric).into_iter().flatten().map(|figure| figure.value);

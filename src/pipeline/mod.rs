@@ -47,8 +47,8 @@ use crate::sidecar::Sidecar;
 use crate::simulate::{OutputOptions, PreparedNodes};
 use crate::tune::accept::BROKEN;
 use crate::tune::{
-    self, Chosen, EvaluatedTask, MethodOutcome, PlannedModel, Proposals, Setup, TensorErrors, Tuned, Whole, choose,
-    ensure_gain, propose, tune_planned,
+    self, Chosen, EvaluatedTask, Lowest, MethodOutcome, PlannedModel, Proposals, Setup, TensorErrors, Tuned, Whole,
+    choose, ensure_gain, propose, tune_planned,
 };
 use anyhow::{Context, Result, anyhow};
 use data_warnings::data_warnings;
@@ -208,8 +208,8 @@ pub struct Outcome {
     pub integer_share: Option<f64>,
     /// Results of tuning methods.
     pub improved: Improved,
-    /// Overlap of the network on held-out samples, 0 to 1; `None` where it was not measured or no output has one.
-    overlap: Option<f64>,
+    /// The lowest figure of the network on held-out samples; `None` where none was measured.
+    lowest: Option<Lowest>,
     /// Why the table of wider types replaced the backend's own, if it did.
     pub replaced: Option<String>,
 }
@@ -261,10 +261,10 @@ pub fn run(path: &Path, request: &Request, progress: &Progress) -> Result<Outcom
     }
     let work = || {
         let outcome = finish(path, request, prepared, shapes.clone(), progress)?;
-        let broken = outcome.overlap.filter(|overlap| *overlap < BROKEN);
+        let broken = outcome.lowest.filter(|lowest| lowest.figure < BROKEN);
         let wider = wider.filter(|_| request.tune.rescue > 0.0 && request.mixed.is_none());
         Ok(match (wider, broken) {
-            (Some(wider), Some(overlap)) => with_wider(path, wider, shapes, (outcome, overlap), progress),
+            (Some(wider), Some(lowest)) => with_wider(path, wider, shapes, (outcome, lowest), progress),
             _ => outcome,
         })
     };
@@ -279,17 +279,20 @@ fn with_wider(
     path: &Path,
     wider: &Request,
     shapes: Shapes,
-    (mut broken, overlap): (Outcome, f64),
+    (mut broken, lowest): (Outcome, Lowest),
     progress: &Progress,
 ) -> Outcome {
     let (name, table) = (&wider.scheme.name, broken.sidecar.scheme.backend.clone());
     let prepared = prepare_file(path, &wider.scheme, &wider.outputs, &shapes);
     match prepared.and_then(|prepared| finish(path, wider, prepared, shapes, progress)) {
-        Ok(mut outcome) if outcome.overlap.is_some_and(|wider| wider > overlap) => {
-            let reason = format!("`{table}` leaves an overlap of {overlap:.3}");
+        Ok(mut outcome) if outcome.lowest.is_some_and(|wider| wider.figure > lowest.figure) => {
+            let reason = format!("`{table}` breaks the network: {}", lowest.spelled());
             let warning =
                 format!("{reason}: `{name}` is used instead, which has wider types; --rescue 0 keeps `{table}`");
-            outcome.warnings.insert(0, warning);
+            let graph = broken.prepared.graph.as_ref();
+            let unlike = graph.and_then(|graph| warning_of_unlike(graph, &broken.placement, &broken.plan));
+            let unlike = unlike.map(|unlike| format!("with `{table}`, {unlike}"));
+            outcome.warnings.splice(0..0, std::iter::once(warning).chain(unlike));
             Outcome { replaced: Some(reason), ..outcome }
         }
         Ok(_) => broken,
@@ -379,7 +382,7 @@ fn finish(
     let (given, observers) = (request.given(), setup.range_observers());
     let (plan, warnings) = decide(model.graph()?, &placement, &statistics, given, setup.scheme, observers)?;
     let mut planned = PlannedModel { warnings, ..PlannedModel::new(model, placement, plan) };
-    let (improved, overlap) = improve(setup, request, &mut planned, proposals, &mut calibration)?;
+    let (improved, lowest) = improve(setup, request, &mut planned, proposals, &mut calibration)?;
     add_warnings(&mut planned, &calibration, &request.selection)?;
     planned.warnings.extend(data_warnings);
     if let Some(lack) = samples.as_ref().and_then(SampleSet::lack) {
@@ -415,7 +418,7 @@ fn finish(
         fixed,
         integer_share,
         improved,
-        overlap,
+        lowest,
         replaced: None,
     })
 }
@@ -485,14 +488,14 @@ fn linear_tensors(placement: &Placement) -> BTreeSet<String> {
 }
 
 /// Runs all methods on the first plan: on the float model, on the whole plan, then on single layers, with mixed
-/// precision where the user asks for it. Returns the final overlap beside the results.
+/// precision where the user asks for it. Returns the lowest final figure beside the results.
 fn improve(
     setup: Setup,
     request: &Request,
     planned: &mut PlannedModel,
     proposals: Proposals,
     calibration: &mut CalibrationStatistics,
-) -> Result<(Improved, Option<f64>)> {
+) -> Result<(Improved, Option<Lowest>)> {
     let plain = planned.clone();
     let (mut methods, mut known) = proposals.evaluate(setup, planned, calibration);
     let Chosen { outcomes, observer, .. } = choose(setup, planned, calibration, &mut known);
@@ -535,7 +538,7 @@ fn improve(
         improved.methods.push(undone);
     }
     improved.tensor_errors = TensorErrors::measure(setup, planned, held_out)?;
-    Ok((improved, whole.overlap))
+    Ok((improved, whole.lowest))
 }
 
 /// Adds warnings that no stage has given.

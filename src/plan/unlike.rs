@@ -68,7 +68,11 @@ pub fn warning(graph: &GraphProto, placement: &Placement, plan: &QuantPlan) -> O
         format!("`{}` ({} to {})", planned.quantizer.tensor, short(min), short(max))
     };
     let is_of_tail = placement.tails.iter().any(|tail| tail.nodes.contains(node));
-    let apart = if is_of_tail { "make the two separate outputs of the model, " } else { "" };
+    let join = placement.joins.iter().find(|join| join.node == *node);
+    let apart = match join.filter(|_| is_of_tail) {
+        Some(join) => format!("make the two separate outputs of the model (--outputs {}), ", join.inputs.join(",")),
+        None => String::new(),
+    };
     let others = if lost.len() > 1 { format!(" (and {} more such nodes)", lost.len() - 1) } else { String::new() };
     let node = node_name(graph.node.get(*node)?);
     Some(format!(

@@ -24,20 +24,31 @@ const CONSISTENCY: f64 = 3.0;
 /// The values that fit better, if any; `None` where the network has no class scores.
 pub fn search(trials: &PixelTrials, outputs: &[EvaluatedOutput]) -> Result<Option<Option<BetterScores>>> {
     let all = trials.spread(trials.images.len());
+    // One image shows whether an output has the shape of class scores.
+    if Scores::new(trials, &trials.spread(1), &trials.given, outputs)?.is_none() {
+        return Ok(None);
+    }
     let Some(mut given) = Scores::new(trials, &all, &trials.given, outputs)? else { return Ok(None) };
     let usual = [Color::Rgb, Color::Bgr].into_iter().flat_map(candidates);
     let usual = usual.filter(|values| !values.is_same(&trials.given));
     let others: Vec<Scores> = if given.are_class_scores {
-        given.add_changed(trials, outputs)?;
-        let first = FirstImages::new(trials, &given);
-        usual.filter_map(|values| first.scores(trials, &values, outputs).transpose()).collect::<Result<_>>()?
+        let first_images = trials.spread(N_FIRST);
+        given.add_changed(trials, &first_images, outputs)?;
+        let first = FirstImages::new(trials, first_images, &given);
+        let others: Vec<Scores> =
+            usual.filter_map(|values| first.scores(trials, &values, outputs).transpose()).collect::<Result<_>>()?;
+        if others.is_empty() {
+            return Ok(Some(None));
+        }
+        given.add_changed(trials, &first.others, outputs)?;
+        others
     } else {
         let others = usual.filter_map(|values| Scores::new(trials, &all, &values, outputs).transpose());
         let others: Vec<Scores> = others.collect::<Result<_>>()?;
         if !others.iter().any(|scores| scores.are_class_scores) {
             return Ok(None);
         }
-        given.add_changed(trials, outputs)?;
+        given.add_changed(trials, &all, outputs)?;
         others
     };
     let sets = bootstraps(&all);
@@ -51,7 +62,7 @@ pub fn search(trials: &PixelTrials, outputs: &[EvaluatedOutput]) -> Result<Optio
         if limit[0] < highest - ALIKE {
             break;
         }
-        scores.add_changed(trials, outputs)?;
+        scores.add_changed(trials, &all, outputs)?;
         let figures = scores.figures(&sets);
         if is_clearly_higher(&figures, &of_given) {
             highest = figures[0].max(highest);
@@ -74,8 +85,7 @@ struct FirstImages {
 }
 
 impl FirstImages {
-    fn new(trials: &PixelTrials, given: &Scores) -> FirstImages {
-        let indices = trials.spread(N_FIRST);
+    fn new(trials: &PixelTrials, indices: Vec<usize>, given: &Scores) -> FirstImages {
         let others = (0..trials.images.len()).filter(|index| !indices.contains(index)).collect();
         let sets = bootstraps(&indices);
         FirstImages { of_given: given.figures(&sets), indices, others, sets }
@@ -102,7 +112,7 @@ struct Scores {
     values: PixelValues,
     /// Empty for an image that was not run.
     of_images: Vec<Vec<f64>>,
-    /// Those of images that are mirrored and cropped, and brighter; empty before they are run.
+    /// Those of images that are mirrored and cropped, and brighter; empty for an image that was not run.
     changed: [Vec<Vec<f64>>; 2],
     /// Whether the output is class scores by its values.
     are_class_scores: bool,
@@ -132,7 +142,8 @@ impl Scores {
         for (&index, row) in indices.iter().zip(&rows) {
             of_images[index] = probabilities(&row.scores);
         }
-        Ok(Some(Scores { values: values.clone(), of_images, changed: [Vec::new(), Vec::new()], are_class_scores }))
+        let changed = std::array::from_fn(|_| vec![Vec::new(); trials.images.len()]);
+        Ok(Some(Scores { values: values.clone(), of_images, changed, are_class_scores }))
     }
 
     /// The scores of all images of both.
@@ -142,14 +153,16 @@ impl Scores {
         self
     }
 
-    /// Runs all images changed.
-    fn add_changed(&mut self, trials: &PixelTrials, outputs: &[EvaluatedOutput]) -> Result<()> {
-        let all = trials.spread(trials.images.len());
+    /// Runs the images at `indices` changed.
+    fn add_changed(&mut self, trials: &PixelTrials, indices: &[usize], outputs: &[EvaluatedOutput]) -> Result<()> {
         let changes: [fn(&FittedImage) -> Result<FittedImage>; 2] =
             [FittedImage::mirrored_and_cropped, |image| Ok(image.brighter(BRIGHTER))];
         for (changed, change) in self.changed.iter_mut().zip(changes) {
-            let rows = trials.of_images(&all, &self.values, change, |session, array| run(session, array, outputs))?;
-            *changed = rows.into_iter().flatten().map(|row| probabilities(&row.scores)).collect();
+            let rows =
+                trials.of_images(indices, &self.values, change, |session, array| run(session, array, outputs))?;
+            for (&index, row) in indices.iter().zip(rows.into_iter().flatten()) {
+                changed[index] = probabilities(&row.scores);
+            }
         }
         Ok(())
     }
@@ -159,7 +172,7 @@ impl Scores {
         let entropies: Vec<f64> = self.of_images.iter().map(|p| entropy(p)).collect();
         let difference = |i: usize| {
             let of_change = |changed: &Vec<Vec<f64>>| {
-                changed.get(i).map_or(0.0, |q| {
+                Some(&changed[i]).filter(|q| !q.is_empty()).map_or(0.0, |q| {
                     entropy(&mean([&self.of_images[i], q].into_iter())) - (entropies[i] + entropy(q)) / 2.0
                 })
             };

@@ -297,10 +297,11 @@ impl<'a> CachedNetwork<'a> {
             runtime.iter().for_each(|name| tensors.used(name, &mut uses));
             let outputs = single.run_all(inputs, self.net.groups())?;
             self.forget_large();
+            // Not shared with anything, so that a hook changes them in place.
+            let mut outputs: Vec<_> = outputs.into_iter().map(Vec::into_iter).collect();
             let names = node.output.iter().filter(|name| !name.is_empty());
             for (position, name) in names.enumerate() {
-                let mut values: SampleValues =
-                    outputs.iter().filter_map(|values| values.get(position).cloned()).collect();
+                let mut values: SampleValues = outputs.iter_mut().filter_map(Iterator::next).collect();
                 let key = keys.get(name.as_str()).copied();
                 if let (0, Some(hook), Some(key)) = (position, &mut hook, key) {
                     hook.output(&OutputAt { net: &self.net, node_idx, node, key }, &mut values)?;

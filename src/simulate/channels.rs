@@ -170,6 +170,15 @@ impl ValueLoop for RunSum<'_> {
     fn run(self) -> ChannelSum {
         const N: usize = 8;
         let (mut sums, mut n_passed) = ([0f64; N], [0u32; N]);
+        if self.bounds == ActivationBounds::ALL {
+            let mut add = |part: &[f32]| {
+                sums.iter_mut().zip(part).for_each(|(sum, &x)| *sum += f64::from(x));
+            };
+            let (parts, rest) = self.values.as_chunks::<N>();
+            parts.iter().for_each(|part| add(part));
+            add(rest);
+            return ChannelSum { sum: sums.iter().sum(), n_passed: self.values.len() as f64 };
+        }
         let mut add = |part: &[f32]| {
             for ((sum, n), &x) in sums.iter_mut().zip(&mut n_passed).zip(part) {
                 let out = self.bounds.apply(x);

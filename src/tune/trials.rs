@@ -70,6 +70,8 @@ impl<'a> Trials<'a> {
                 tried.push(self.context(methods));
             }
             let titles: Vec<&str> = pending.iter().take(n_together).map(|method| method.title).collect();
+            let of_earlier = reference.as_ref().filter(|_| pending == [BIAS] && accepted.is_empty());
+            let known = known.or(of_earlier);
             let mut pass = self.pass(n_tune)?.knowing(known).reporting(self.tuning.progress, &titles.join(", "));
             if plain.is_none() {
                 pass = pass.with(Candidate::new(self.planned.plan.clone(), n_tune)?, NoHook);

@@ -4,7 +4,7 @@ use super::accept::{LEAST_OVERLAP, WHOLE};
 use super::outcome::MethodOutcome;
 use super::setup::{PlannedModel, Setup};
 use super::tuning::Tuned;
-use crate::metrics::{Gain, Measurement, SQNR};
+use crate::metrics::{Gain, Measurement, Metric, SQNR};
 use crate::scheme::{FLOAT, Scheme};
 use crate::simulate::{Candidate, ForwardPass, NoHook, Samples};
 use anyhow::{Context, Result};
@@ -17,8 +17,33 @@ const ALL: &str = "all";
 pub struct Whole {
     /// The outcome, where all changes together made the network worse.
     pub undone: Option<MethodOutcome>,
-    /// Overlap of the network that is written, 0 to 1; `None` where it was not measured or no output has one.
-    pub overlap: Option<f64>,
+    /// The lowest figure of the network that is written; `None` where none was measured.
+    pub lowest: Option<Lowest>,
+}
+
+/// The overlap of a network on held-out samples, or the figure of its task, if that is known and lower whichever sample is
+/// left out.
+#[derive(Debug, Clone, Copy)]
+pub struct Lowest {
+    metric: Metric,
+    /// The figure, 0 to 1.
+    pub figure: f64,
+}
+
+impl Lowest {
+    /// `None` where no output has an overlap.
+    fn of(measured: &Measurement) -> Option<Lowest> {
+        let overlap = Lowest { metric: measured.deciding(), figure: measured.overlap()? };
+        let of_task = measured.of_task().filter(|metric| metric.best == overlap.metric.best);
+        // A single box that is lost tells nothing.
+        let highest = |metric: Metric| Some(Lowest { metric, figure: measured.highest_without_one(metric)? });
+        Some(of_task.and_then(highest).filter(|of_task| of_task.figure < overlap.figure).unwrap_or(overlap))
+    }
+
+    /// Text such as `overlap 0.123`.
+    pub fn spelled(&self) -> String {
+        format!("{} {}", self.metric.title, self.metric.spelled(self.figure))
+    }
 }
 
 /// Replaces `planned` by `plain` where it is worse on the held-out samples of `tuned`: each change was measured on top
@@ -55,7 +80,7 @@ pub fn ensure_gain(
         }
     }
     planned.warnings.extend(warning(&after, setup.scheme));
-    Ok(Whole { undone, overlap: after.overlap() })
+    Ok(Whole { undone, lowest: Lowest::of(&after) })
 }
 
 /// Measures an unchanged plan on the held-out samples.
@@ -77,14 +102,14 @@ fn warning(measured: &Measurement, scheme: &Scheme) -> Option<String> {
             "the float network has the same outputs for all {n} held-out samples, so accuracy cannot be measured: check the data and --preprocess"
         ));
     }
-    let overlap = measured.overlap().filter(|overlap| *overlap < LEAST_OVERLAP)?;
-    let db = measured.mean(SQNR).unwrap_or_default();
+    let lowest = Lowest::of(measured).filter(|lowest| lowest.figure < LEAST_OVERLAP)?;
+    let (lowest, db) = (lowest.spelled(), measured.mean(SQNR).unwrap_or_default());
     let way_out = match &scheme.wider {
         _ if scheme.mixed.contains_key(FLOAT) => "try --keep-float 8, or check --preprocess".to_string(),
         Some(wider) => format!("try --backend {wider}, which has 16 bits, or check --preprocess"),
         None => "check --preprocess, or leave out layers that the target runs in float with --exclude".to_string(),
     };
     Some(format!(
-        "the quantized outputs are far from the float ones: overlap {overlap:.3} (SQNR {db:.2} dB) on {n} held-out samples, expected {LEAST_OVERLAP} or more; {way_out}"
+        "the quantized outputs are far from the float ones: {lowest} (SQNR {db:.2} dB) on {n} held-out samples, expected {LEAST_OVERLAP} or more; {way_out}"
     ))
 }

@@ -106,6 +106,23 @@ fn channels_with_rare_large_values_are_sparse() {
 }
 
 #[test]
+fn scores_beside_boxes_in_pixels_have_groups_of_their_own() {
+    let sides = |largest: f32| {
+        let mut float = vec![0.0; 80];
+        (float[6], float[9]) = (largest, 0.9);
+        let mut quantized = float.clone();
+        quantized[9] = 0.0;
+        (float, quantized)
+    };
+    let (float, quantized) = sides(600.0);
+    assert_eq!(channels(2, &float), ["1 sparse channel (0)", "1 sparse channel (1)"]);
+    assert_eq!(by_group(2, &float, &quantized), [1.0, 0.0]);
+    let (float, quantized) = sides(2.0);
+    assert_eq!(channels(2, &float), ["2 sparse channels (0-1)"]);
+    assert!(by_group(2, &float, &quantized)[0] > 0.8);
+}
+
+#[test]
 fn the_figure_is_the_mean_over_groups_and_then_over_outputs() {
     let mut float = [0.0, 1.0, 0.0, -1.0].repeat(10);
     float[6] = 1.0;

@@ -2,9 +2,11 @@
 are told of as lost where it joins integers."""
 
 import json
+import re
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from support import mqq, run, save, sqnr_db
 
@@ -69,6 +71,22 @@ def test_a_target_of_integers_is_told_what_it_loses(backend, tmp_path):
     assert "make the two separate outputs of the model" in warning
     assert "tensors `scores` (" in warning and "keep `Concat_15` float with --exclude" in warning
     assert "`centre` (" in warning or "`size` (" in warning
+
+
+def test_the_outputs_of_the_warning_keep_the_scores(tmp_path):
+    expected, _, warnings = quantized("qnn-htp", tmp_path)
+    (outputs,) = {word for warning in warnings for word in re.findall(r"\(--outputs ([^)]+)\)", warning)}
+    assert outputs == "centre,size,scores"
+    mqq("calibrate", tmp_path / "model.onnx", "-b", "qnn-htp", "--data", tmp_path / "data.npy", "-o",
+        tmp_path / "quantized.onnx", "--effort", 0, "--outputs", outputs)
+    head, tail = (ort.InferenceSession(tmp_path / f"quantized{kind}.onnx", providers=["CPUExecutionProvider"])
+                  for kind in ("", ".tail"))
+    names = [output.name for output in head.get_outputs()]
+    found = []
+    for sample in detector(tmp_path / "model.onnx")[16:]:
+        cut = dict(zip(names, head.run(None, sample)))
+        found.append(tail.run(None, {entry.name: cut[entry.name] for entry in tail.get_inputs()})[0][0, SCORES])
+    assert sqnr_db(expected, np.stack(found)) > 20
 
 
 @pytest.mark.parametrize("way_out", [["qnn-htp-a16"]] + [[name, "--exclude", "Concat_15"] for name in ("qnn-htp", "tengine")],
