@@ -6,11 +6,13 @@
 //! later runs. It chooses no range and does not change the model. The
 //! result does not depend on the number of threads (that of the caller's thread pool) nor on the order of the files.
 
+mod channels;
 mod collect;
 mod observe;
 mod samples;
 mod statistics;
 
+pub use channels::channel_extremes;
 pub use collect::{ObservedModel, WantedTensors, collect};
 pub use samples::{Order, SampleSet, each_sample, hash};
 pub use statistics::{CalibrationStatistics, ScaledTensor, observed_tensors};

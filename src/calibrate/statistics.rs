@@ -170,9 +170,9 @@ impl CalibrationStatistics {
         self.by_tensor.extend(others);
     }
 
-    /// Lowest and highest value of a tensor's channels along its last axis, where they were observed.
-    pub fn channels(&self, tensor: &str) -> Option<&ChannelExtremes> {
-        self.channels.get(tensor)
+    /// Lowest and highest values of the channels along the last axis, by tensor, where they were observed.
+    pub fn channels(&self) -> &BTreeMap<String, ChannelExtremes> {
+        &self.channels
     }
 
     /// Replaces the statistics by those for channels scaled by `scalings`.

@@ -1,7 +1,7 @@
 //! When a change is accepted.
 
 use mqq::metrics::{F1, Gain, GroupChange, OVERLAP, SQNR, TaskChange};
-use mqq::tune::accept::{Acceptance, CHANGE, INSERTION, NARROW_OBSERVER, WHOLE};
+use mqq::tune::accept::{Acceptance, CHANGE, INSERTION, NARROW, WHOLE};
 
 /// A change of all outputs by this gain and deviation, and of groups by others.
 fn change(gain: f64, deviation: f64, groups: &[(f64, f64)]) -> Gain {
@@ -29,7 +29,7 @@ fn accepts(acceptance: Acceptance, gain: f64, deviation: f64, groups: &[(f64, f6
 #[test]
 fn a_gain_is_above_chance() {
     assert!(accepts(CHANGE, 0.02, 0.01, &[]) && !accepts(CHANGE, 0.02, 0.03, &[]));
-    assert!(!accepts(NARROW_OBSERVER, 0.02, 0.015, &[]) && accepts(NARROW_OBSERVER, 0.04, 0.015, &[]));
+    assert!(!accepts(NARROW, 0.02, 0.015, &[]) && accepts(NARROW, 0.04, 0.015, &[]));
     assert!(!accepts(CHANGE, 0.0, 0.0, &[]) && accepts(CHANGE, 1e-9, 0.0, &[]));
     assert_eq!(CHANGE.rejects(&change(-0.1, 0.0, &[])).unwrap(), "no gain");
     assert!(accepts(INSERTION, 0.06, 0.01, &[]) && !accepts(INSERTION, 0.06, 0.04, &[]));
@@ -45,7 +45,7 @@ fn a_gain_within_chance_is_enough_where_the_sqnr_rises_too() {
     let seconded = |sqnr_db: [f64; 2]| Gain { sqnr_db, ..change(0.004, 0.008, &[]) };
     assert_eq!(CHANGE.rejects(&seconded([20.0, 19.0])).unwrap(), "the gain is within noise");
     assert!(CHANGE.rejects(&seconded([20.0, 20.1])).is_none());
-    assert!(NARROW_OBSERVER.rejects(&seconded([20.0, 20.1])).is_some());
+    assert!(NARROW.rejects(&seconded([20.0, 20.1])).is_some());
     assert!(CHANGE.rejects(&Gain { sqnr_db: [20.0, 30.0], ..change(-0.004, 0.008, &[]) }).is_some());
     // Too much is at stake.
     assert!(CHANGE.rejects(&Gain { sqnr_db: [20.0, 30.0], ..change(0.04, 0.07, &[]) }).is_some());
@@ -83,7 +83,7 @@ fn all_changes_together_may_not_be_worse_than_none() {
 #[test]
 fn what_could_not_be_measured_is_no_gain() {
     for unknown in [f64::NAN, f64::INFINITY] {
-        for acceptance in [CHANGE, NARROW_OBSERVER, WHOLE] {
+        for acceptance in [CHANGE, NARROW, WHOLE] {
             assert!(!accepts(acceptance, unknown, 0.0, &[]) && !accepts(acceptance, 1.0, unknown, &[]));
             assert!(!accepts(acceptance, 1.0, 0.0, &[(f64::NAN, 0.0)]));
             assert!(acceptance.rejects(&Gain { is_unknown: true, ..change(0.5, 0.0, &[]) }).is_some());

@@ -6,7 +6,7 @@
 use crate::observers::by_spelling;
 use crate::plan::{Observers, decide};
 use crate::simulate::Samples;
-use crate::tune::accept::{Acceptance, CHANGE, NARROW_OBSERVER};
+use crate::tune::accept::{Acceptance, CHANGE, NARROW};
 use crate::tune::compare::Biases;
 use crate::tune::method::{Action, ChoiceContext, Chosen, Method};
 use crate::tune::setup::{Evaluation, PlannedModel};
@@ -26,7 +26,7 @@ pub const OBSERVER: Method = Method {
 /// The table's observer that others are tried against.
 const DEFAULT: &str = "mse";
 /// The other observers, each with its thresholds.
-const RIVALS: [(&str, Acceptance); 2] = [("percentile:99.999", CHANGE), ("percentile:99.99", NARROW_OBSERVER)];
+const RIVALS: [(&str, Acceptance); 2] = [("percentile:99.999", CHANGE), ("percentile:99.99", NARROW)];
 
 /// Tries other range observers of activations, unless the user named one. Replaces the plan and `known` by those of the
 /// best.
@@ -34,10 +34,12 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
     let ChoiceContext { setup, methods, calibration } = *context;
     let is_wanted =
         !setup.observers.is_given && setup.observers.activation.spelling == DEFAULT && !setup.has_given_ranges;
-    if !is_wanted {
+    let PlannedModel { model, placement, plan, .. } = &*planned;
+    // As in transformers: inputs of linear layers hold every value, whatever the observer.
+    let n_fixed = placement.activations.iter().filter(|quantizer| quantizer.keeps_ends()).count();
+    if !is_wanted || 2 * n_fixed > placement.activations.len() {
         return Ok(Chosen::default());
     }
-    let PlannedModel { model, placement, plan, .. } = &*planned;
     let graph = model.graph.as_ref().context("model has no graph")?;
     let data = setup.samples.context("nothing was observed")?;
     // With too few samples nothing is tuned.
@@ -53,7 +55,6 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
         let observers = Observers { activation: &activation, ..setup.range_observers() };
         let decided = decide(graph, placement, &statistics, None, setup.scheme, observers)?;
         if decided.0.activations.iter().zip(&plan.activations).all(|(other, planned)| other.params == planned.params) {
-            // No range changes, as in transformers, whose ranges hold every value.
             continue;
         }
         trial.enter(Some(observer.to_string()), acceptance, || Ok(Variant::of_plan(model, placement, decided)))?;

@@ -6,9 +6,13 @@
 //! of single layers misleads. Source: Xiao et al. 2022, arXiv 2211.10438, section 4. With that exponent channels are
 //! shifted, too: `x / s` becomes `(x - c) / s` with c in the middle of a channel's range, where the biases of all
 //! readers can absorb c.
+//!
+//! The larger the exponent, the more channels fill the range, and the more often an unseen sample exceeds it. Where the
+//! samples that choose are many of those that were observed, half of them give the channels' ranges and the others
+//! choose; the scales that are written follow from all.
 
 use super::local_bias::LOCAL_BIAS;
-use crate::calibrate::CalibrationStatistics;
+use crate::calibrate::{CalibrationStatistics, channel_extremes};
 use crate::diag::count;
 use crate::equalize::{EqualizationGroup, describe_inserted, groups_of_inserted, own_bias, shift};
 use crate::onnx::edit::{InsertedMul, ModelEdit, edited};
@@ -16,9 +20,9 @@ use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::GraphProto;
 use crate::place::place;
 use crate::plan::decide;
-use crate::simulate::Samples;
+use crate::simulate::{FloatReference, Samples};
 use crate::statistics::{ChannelExtremes, Extremes, TensorStatistics};
-use crate::tune::accept::{CHANGE, INSERTION};
+use crate::tune::accept::{INSERTION, NARROW};
 use crate::tune::compare::Biases;
 use crate::tune::method::{Action, ChoiceContext, Chosen, Method};
 use crate::tune::outcome::MethodOutcome;
@@ -52,8 +56,9 @@ const LEAST: f64 = 1e-5;
 fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Option<Evaluation>) -> Result<Chosen> {
     let ChoiceContext { setup, calibration, .. } = *context;
     let Some(data) = setup.samples.filter(|_| !setup.has_given_ranges) else { return Ok(Chosen::default()) };
-    let inputs = LinearInputs::of(setup, planned, calibration, false)?;
-    if inputs.groups.is_empty() {
+    let all = calibration.channels();
+    let plain = LinearInputs::of(setup, planned, all, false)?;
+    if plain.groups.is_empty() {
         return Ok(Chosen::default());
     }
     let samples = context.samples(data, &planned.model, known.as_ref())?;
@@ -62,27 +67,48 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
         return Ok(Chosen { outcomes: vec![MethodOutcome::skipped(SMOOTH.name, reason)], ..Chosen::default() });
     }
     let (names, values) = (data.names(), data.values(samples.clone())?);
+    let is_split = 2 * samples.len() > calibration.n_samples;
+    let n_observed = if is_split { samples.len() / 2 } else { 0 };
+    let of_half = match is_split {
+        true => {
+            let half = samples.start..samples.start + n_observed;
+            let tensors = all.keys().cloned().collect();
+            Some(channel_extremes(&planned.model, setup.shapes, tensors, data, half, setup.progress)?)
+        }
+        false => None,
+    };
     let data = Samples { names: &names, values: &values };
+    let judges = Samples { values: &values[n_observed..], ..data };
     // Biases stay uncorrected here: correction on the quantized network hides the effect of an exponent.
-    let reference = known.take().map(|known| known.reference.without_corrected());
-    let mut trial = Trial::new(SMOOTH, setup, planned, data, Biases::Kept, reference);
+    let reference = known.take().filter(|_| !is_split).map(|known| known.reference.without_corrected());
+    let mut trial = Trial::new(SMOOTH, setup, planned, judges, Biases::Kept, reference);
+    let observed = match &of_half {
+        Some(channels) => &LinearInputs::of(setup, planned, channels, false)?,
+        None => &plain,
+    };
     let exponents = if setup.scheme.scales_in_float() { EXPONENTS } else { EXPONENTS_OF_WEIGHTS };
     let mut climb = Climb::new(exponents.len());
     let mut tried = Vec::new();
     while let Some(which) = climb.untried() {
-        let make = || inputs.smoothed(setup, planned, calibration, exponents[which]);
+        let make = || observed.smoothed(setup, planned, calibration, exponents[which]);
         let gain = trial.enter(Some(exponents[which].to_string()), INSERTION, make)?;
         climb.gained(which, gain);
         tried.push(which);
     }
     let (best, mut outcomes, of_plan) = trial.finish();
+    let evaluated = |reference: Option<FloatReference>| {
+        reference.filter(|_| !is_split).map(|reference| Evaluation { samples: samples.clone(), reference })
+    };
     let Some(Best { variant: mut chosen, outcome: mut at, reference, .. }) = best else {
-        *known = of_plan.map(|reference| Evaluation { samples, reference });
+        *known = evaluated(of_plan);
         return Ok(Chosen { outcomes, ..Chosen::default() });
     };
-    let (mut reference, mut detail) = (Some(reference), inputs.describe(setup));
+    if is_split {
+        chosen = plain.smoothed(setup, planned, calibration, exponents[tried[at]])?;
+    }
+    let (mut reference, mut detail) = (Some(reference), plain.describe(setup));
     let shifts = setup.scheme.scales_in_float() && context.methods.contains(LOCAL_BIAS.name);
-    let shifted = if shifts { Some(LinearInputs::of(setup, planned, calibration, true)?) } else { None };
+    let shifted = if shifts { Some(LinearInputs::of(setup, planned, all, true)?) } else { None };
     if let Some(shifted) = shifted.filter(|shifted| shifted.n_shifted() > 0) {
         // With corrected biases: a weight's mean error is multiplied by the mean of its input, which a shift by the
         // middle moves away from 0.
@@ -96,7 +122,7 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
         let which = tried[at];
         for &exponent in &exponents[which.saturating_sub(1)..=which] {
             let make = || shifted.smoothed(setup, planned, calibration, exponent);
-            trial.enter(Some(format!("{exponent}, shifted")), CHANGE, || Ok(Variant { scalings: None, ..make()? }))?;
+            trial.enter(Some(format!("{exponent}, shifted")), NARROW, || Ok(Variant { scalings: None, ..make()? }))?;
         }
         let (best, more, _) = trial.finish();
         let n_plain = outcomes.len();
@@ -111,7 +137,7 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
     planned.replan(chosen.decided);
     planned.edit(chosen.edits)?;
     planned.placement = chosen.placement;
-    *known = reference.map(|reference| Evaluation { samples, reference });
+    *known = evaluated(reference);
     Ok(Chosen { outcomes, statistics: chosen.statistics, ..Chosen::default() })
 }
 
@@ -169,11 +195,12 @@ struct Reach {
 }
 
 impl LinearInputs {
-    /// The groups of a model; with `shifted`, channels are shifted where biases allow it.
+    /// The groups of a model, with these extremes of channels by tensor; with `shifted`, channels are shifted where biases
+    /// allow it.
     fn of(
         setup: Setup,
         planned: &PlannedModel,
-        calibration: &CalibrationStatistics,
+        channels: &BTreeMap<String, ChannelExtremes>,
         shifted: bool,
     ) -> Result<LinearInputs> {
         let linear = planned.placement.activations.iter().filter(|quantizer| quantizer.linear);
@@ -202,7 +229,7 @@ impl LinearInputs {
         };
         for group in all {
             let is_of_layers = group.consumers.iter().all(|end| linear.contains(&source(&end.tensor)));
-            let reach = || Reach::of(&group, &index, graph, |tensor| calibration.channels(&source(tensor)));
+            let reach = || Reach::of(&group, &index, graph, |tensor| channels.get(&source(tensor)));
             // Excluded: other quantized tensors of the group, whose scaled ranges were not observed.
             let others =
                 group.tensors.keys().filter(|tensor| !group.consumers.iter().any(|end| end.tensor == **tensor));
