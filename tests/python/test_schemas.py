@@ -91,7 +91,7 @@ def networks(objects):
     """Transformers, detectors, masks, samples of several shapes, weights alone, values that are no numbers."""
     folder = objects.folder
     transformers.vit(folder / "vit.onnx", 20, "operator", "operator", True)
-    np.savez(folder / "vit.npz", **transformers.images(20))
+    np.savez(folder / "vit.npz", **transformers.images(40))
     objects.calibrate("vit.onnx", "-b", "tensorrt", "--data", "vit.npz", "--shape", "pixels=1x3x16x16", "--out-dir", "vit")
     save(folder / "open.onnx", [("Relu", ["x"], "y", {})], {}, {"x": (1, 3, "h", "w")})
     objects.run("inspect", "inspect", "open.onnx", "-b", "openvino")
