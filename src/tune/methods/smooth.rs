@@ -8,7 +8,7 @@
 //! readers can absorb c.
 //!
 //! The larger the exponent, the more channels fill the range, and the more often an unseen sample exceeds it. Where the
-//! samples that choose are many of those that were observed, half of them give the channels' ranges and the others
+//! samples that choose for a transformer are many of those that were observed, half of them give the channels' ranges and the others
 //! choose; the scales that are written follow from all.
 
 use super::local_bias::LOCAL_BIAS;
@@ -67,7 +67,8 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
         return Ok(Chosen { outcomes: vec![MethodOutcome::skipped(SMOOTH.name, reason)], ..Chosen::default() });
     }
     let (names, values) = (data.names(), data.values(samples.clone())?);
-    let is_split = 2 * samples.len() > calibration.n_samples;
+    // In other networks few layers are smoothed, and half of the samples would not tell the gain from noise.
+    let is_split = planned.placement.is_transformer && 2 * samples.len() > calibration.n_samples;
     let n_observed = if is_split { samples.len() / 2 } else { 0 };
     let of_half = match is_split {
         true => {
