@@ -7,9 +7,9 @@
 //! shifted, too: `x / s` becomes `(x - c) / s` with c in the middle of a channel's range, where the biases of all
 //! readers can absorb c.
 //!
-//! The larger the exponent, the more channels fill the range, and the more often an unseen sample exceeds it. Where the
-//! samples that choose for a transformer are many of those that were observed, half of them give the channels' ranges and the others
-//! choose; the scales that are written follow from all.
+//! The larger the exponent, the more channels fill the range, and the more often an unseen sample exceeds it. Where a
+//! transformer was observed on few samples, half of those that choose give the channels' ranges and the others choose;
+//! the scales that are written follow from all.
 
 use super::local_bias::LOCAL_BIAS;
 use crate::calibrate::{CalibrationStatistics, channel_extremes};
@@ -20,7 +20,7 @@ use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::GraphProto;
 use crate::place::place;
 use crate::plan::decide;
-use crate::simulate::{FloatReference, Samples};
+use crate::simulate::Samples;
 use crate::statistics::{ChannelExtremes, Extremes, TensorStatistics};
 use crate::tune::accept::{INSERTION, NARROW};
 use crate::tune::compare::Biases;
@@ -28,7 +28,7 @@ use crate::tune::method::{Action, ChoiceContext, Chosen, Method};
 use crate::tune::outcome::MethodOutcome;
 use crate::tune::setup::{Evaluation, PlannedModel, Setup};
 use crate::tune::variants::{Best, Trial, Variant};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Channel scales for the linear layers of a transformer.
@@ -67,46 +67,26 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
         return Ok(Chosen { outcomes: vec![MethodOutcome::skipped(SMOOTH.name, reason)], ..Chosen::default() });
     }
     let (names, values) = (data.names(), data.values(samples.clone())?);
-    // In other networks few layers are smoothed, and half of the samples would not tell the gain from noise.
-    let is_split = planned.placement.is_transformer && 2 * samples.len() > calibration.n_samples;
-    let n_observed = if is_split { samples.len() / 2 } else { 0 };
-    let of_half = match is_split {
-        true => {
-            let half = samples.start..samples.start + n_observed;
-            let tensors = all.keys().cloned().collect();
-            Some(channel_extremes(&planned.model, setup.shapes, tensors, data, half, setup.progress)?)
-        }
-        false => None,
-    };
     let data = Samples { names: &names, values: &values };
-    let judges = Samples { values: &values[n_observed..], ..data };
-    // Biases stay uncorrected here: correction on the quantized network hides the effect of an exponent.
-    let reference = known.take().filter(|_| !is_split).map(|known| known.reference.without_corrected());
-    let mut trial = Trial::new(SMOOTH, setup, planned, judges, Biases::Kept, reference);
-    let observed = match &of_half {
-        Some(channels) => &LinearInputs::of(setup, planned, channels, false)?,
-        None => &plain,
-    };
     let exponents = if setup.scheme.scales_in_float() { EXPONENTS } else { EXPONENTS_OF_WEIGHTS };
-    let mut climb = Climb::new(exponents.len());
-    let mut tried = Vec::new();
-    while let Some(which) = climb.untried() {
-        let make = || observed.smoothed(setup, planned, calibration, exponents[which]);
-        let gain = trial.enter(Some(exponents[which].to_string()), INSERTION, make)?;
-        climb.gained(which, gain);
-        tried.push(which);
-    }
+    // In other networks few layers are smoothed, and half of the samples would not tell one exponent from another.
+    let has_few = planned.placement.is_transformer && 2 * samples.len() > calibration.n_samples;
+    // Biases stay uncorrected here: correction on the quantized network hides the effect of an exponent.
+    let reference = known.take().map(|known| known.reference.without_corrected());
+    let mut trial = Trial::new(SMOOTH, setup, planned, data, Biases::Kept, reference);
+    let smoothed = |exponent| plain.smoothed(setup, planned, calibration, exponent);
+    let (tried, of_half) = if has_few {
+        let (which, of_half) = choose_by_half(context, planned, samples.start, data, exponents)?;
+        enter(&mut trial, exponents[which], smoothed)?;
+        (vec![which], of_half)
+    } else {
+        (climb(&mut trial, exponents, smoothed)?.1, Vec::new())
+    };
     let (best, mut outcomes, of_plan) = trial.finish();
-    let evaluated = |reference: Option<FloatReference>| {
-        reference.filter(|_| !is_split).map(|reference| Evaluation { samples: samples.clone(), reference })
-    };
     let Some(Best { variant: mut chosen, outcome: mut at, reference, .. }) = best else {
-        *known = evaluated(of_plan);
-        return Ok(Chosen { outcomes, ..Chosen::default() });
+        *known = of_plan.map(|reference| Evaluation { samples, reference });
+        return Ok(Chosen { outcomes: [of_half, outcomes].concat(), ..Chosen::default() });
     };
-    if is_split {
-        chosen = plain.smoothed(setup, planned, calibration, exponents[tried[at]])?;
-    }
     let (mut reference, mut detail) = (Some(reference), plain.describe(setup));
     let shifts = setup.scheme.scales_in_float() && context.methods.contains(LOCAL_BIAS.name);
     let shifted = if shifts { Some(LinearInputs::of(setup, planned, all, true)?) } else { None };
@@ -138,8 +118,53 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
     planned.replan(chosen.decided);
     planned.edit(chosen.edits)?;
     planned.placement = chosen.placement;
-    *known = evaluated(reference);
-    Ok(Chosen { outcomes, statistics: chosen.statistics, ..Chosen::default() })
+    *known = reference.map(|reference| Evaluation { samples, reference });
+    Ok(Chosen { outcomes: [of_half, outcomes].concat(), statistics: chosen.statistics, ..Chosen::default() })
+}
+
+/// Measures an exponent. Returns its gain.
+fn enter(trial: &mut Trial, exponent: f64, smoothed: impl Fn(f64) -> Result<Variant>) -> Result<f64> {
+    trial.enter(Some(exponent.to_string()), INSERTION, || smoothed(exponent))
+}
+
+/// Climbs to the exponent with the largest gain. Returns its position, and the positions that were tried.
+fn climb(
+    trial: &mut Trial,
+    exponents: &[f64],
+    smoothed: impl Fn(f64) -> Result<Variant>,
+) -> Result<(usize, Vec<usize>)> {
+    let mut climb = Climb::new(exponents.len());
+    let mut tried = Vec::new();
+    while let Some(which) = climb.untried() {
+        climb.gained(which, enter(trial, exponents[which], &smoothed)?);
+        tried.push(which);
+    }
+    Ok((climb.best(), tried))
+}
+
+/// The position of the best exponent on the second half of the samples, which begin at position `start`, where the first
+/// half gives the channels' ranges; and the outcomes of the other exponents.
+fn choose_by_half(
+    context: &ChoiceContext,
+    planned: &PlannedModel,
+    start: usize,
+    samples: Samples,
+    exponents: &[f64],
+) -> Result<(usize, Vec<MethodOutcome>)> {
+    let ChoiceContext { setup, calibration, .. } = *context;
+    let data = setup.samples.context("nothing was observed")?;
+    let half = samples.len() / 2;
+    let tensors = calibration.channels().keys().cloned().collect();
+    let channels = channel_extremes(&planned.model, setup.shapes, tensors, data, start..start + half, setup.progress)?;
+    let inputs = LinearInputs::of(setup, planned, &channels, false)?;
+    let others = Samples { values: &samples.values[half..], ..samples };
+    let mut trial = Trial::new(SMOOTH, setup, planned, others, Biases::Kept, None);
+    let smoothed = |exponent| inputs.smoothed(setup, planned, calibration, exponent);
+    let (best, tried) = climb(&mut trial, exponents, smoothed)?;
+    let (_, mut outcomes, _) = trial.finish();
+    outcomes.iter_mut().for_each(|outcome| outcome.yield_to(&exponents[best].to_string()));
+    let of_others = tried.into_iter().zip(outcomes).filter(|(which, _)| *which != best);
+    Ok((best, of_others.map(|(_, outcome)| outcome).collect()))
 }
 
 /// A hill climb over neighbouring positions: two in the middle, then on from the better one while that gains.
