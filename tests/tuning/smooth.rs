@@ -88,8 +88,8 @@ fn one_exponent_is_chosen_and_pays() {
     for pre in [true, false] {
         let folder = TempDir::new().unwrap();
         let (methods, [bytes, sidecar]) = smoothed(folder.path(), &network(pre, 0.0), "smooth", "1");
-        let exponents: Vec<&str> = methods.iter().map(|method| method["variant"].as_str().unwrap()).collect();
-        assert!(matches!(exponents[..], ["0.7", "0.85", ref rest @ ..] if rest.len() == 1), "{exponents:?}");
+        let exponents: BTreeSet<&str> = methods.iter().map(|method| method["variant"].as_str().unwrap()).collect();
+        assert!(exponents.len() == 3 && exponents.contains("0.7") && exponents.contains("0.85"), "{exponents:?}");
         let accepted: Vec<_> = methods.iter().filter(|method| method["accepted"] == true).collect();
         let [accepted] = accepted.as_slice() else { panic!("{methods:?}") };
         let db = |at: usize| accepted["judged"]["sqnr_db"][at].as_f64().unwrap();
@@ -137,7 +137,7 @@ fn channels_are_shifted_where_biases_take_it() {
     }
 }
 
-/// Of few samples, half give the ranges of channels and the others choose the exponent; shifts go by all.
+/// Of few samples, half give the ranges of channels and the others choose the exponent; all accept it, and shifts.
 #[test]
 fn samples_that_choose_the_exponent_gave_no_ranges() {
     let folder = TempDir::new().unwrap();
@@ -151,7 +151,7 @@ fn samples_that_choose_the_exponent_gave_no_ranges() {
         };
         [of(false), of(true)]
     };
-    assert_eq!(judges(20), [BTreeSet::from([10]), BTreeSet::from([20])]);
+    assert_eq!(judges(20), [BTreeSet::from([10, 20]), BTreeSet::from([20])]);
     assert_eq!(judges(64), [BTreeSet::from([32]), BTreeSet::from([32])]);
 }
 
@@ -165,6 +165,7 @@ fn a_bias_takes_one_offset() {
     linear(&mut g, "n", [WIDTH, WIDTH], "a");
     linear(&mut g, "a", [WIDTH, 8], "y");
     let model = g.output("y").build();
+    (20..64).for_each(|sample| write_sample(folder.path(), sample));
     let (methods, [_, sidecar]) = smoothed(folder.path(), &model, "smooth,local-bias", "1");
     assert!(methods.iter().any(|method| method["variant"].as_str().is_some_and(|it| it.ends_with(", shifted"))));
     let sidecar: serde_json::Value = serde_json::from_slice(&sidecar).unwrap();
