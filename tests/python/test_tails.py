@@ -44,7 +44,8 @@ def quantized(backend, folder, *options):
     path, output = folder / "model.onnx", folder / "quantized.onnx"
     samples = detector(path)
     np.save(folder / "data.npy", np.concatenate([sample["x"] for sample in samples[:16]]))
-    report = json.loads(mqq("calibrate", path, "-b", backend, "--data", folder / "data.npy", "-o", output, "--effort", 0,
+    effort = [] if "--effort" in options else ["--effort", 0]
+    report = json.loads(mqq("calibrate", path, "-b", backend, "--data", folder / "data.npy", "-o", output, *effort,
                             "--json", *options))
     onnx.checker.check_model(str(output), full_check=True)
     scores = [run(model, samples[16:])[0].reshape(8, 4 + N_CLASSES, -1)[:, SCORES] for model in (path, output)]
@@ -87,6 +88,27 @@ def test_the_outputs_of_the_warning_keep_the_scores(tmp_path):
         cut = dict(zip(names, head.run(None, sample)))
         found.append(tail.run(None, {entry.name: cut[entry.name] for entry in tail.get_inputs()})[0][0, SCORES])
     assert sqnr_db(expected, np.stack(found)) > 20
+
+
+HEAD = """task: detect
+boxes: { output: 0, axis: 1, columns: [0, 4] }
+form: cxcywh
+scores: { output: 0, axis: 1, columns: [4, 24] }
+threshold: 0.5
+nms: 0.6
+"""
+
+
+def test_a_detector_without_scores_gets_wider_types(tmp_path):
+    (tmp_path / "head.yaml").write_text(HEAD)
+    options = ["--effort", 1, "--head", tmp_path / "head.yaml"]
+    expected, found, warnings = quantized("qnn-htp", tmp_path, *options)
+    assert sqnr_db(expected, found) > 25
+    broken, lost = warnings[:2]
+    assert broken.startswith("`qnn-htp` breaks the network (F1 0.000): `qnn-htp-a16` is used instead")
+    assert lost.startswith("with `qnn-htp`, tensors `scores` (")
+    *_, warnings = quantized("qnn-htp", tmp_path, *options, "--rescue", 0)
+    assert any("are far from the float ones: F1 0.000 (" in warning for warning in warnings)
 
 
 @pytest.mark.parametrize("way_out", [["qnn-htp-a16"]] + [[name, "--exclude", "Concat_15"] for name in ("qnn-htp", "tengine")],
