@@ -234,10 +234,8 @@ fn start_jobs(zoo: &mut Zoo, left: &mut Vec<usize>, entries: &[Arc<Entry>], send
         zoo.jobs.push((at, job));
         let sender = sender.clone();
         std::thread::spawn(move || {
-            let start = Instant::now();
-            let (results, exit, said, peak) = one(&entry, threads, &process);
             // The receiver lives until all models are done.
-            _ = sender.send(Done { at, results, exit, said, seconds: start.elapsed().as_secs_f64(), peak });
+            _ = sender.send(one(at, &entry, threads, &process));
         });
     }
 }
@@ -264,8 +262,9 @@ fn warnings(results: &[Value]) {
     }
 }
 
-/// Runs the program on one model, then its gates: the results, the exit code, its stderr, and the most memory in bytes.
-fn one(entry: &Entry, threads: usize, process: &AtomicU32) -> (Vec<Value>, Exit, String, u64) {
+/// Runs the program on the model `at`, then its gates.
+fn one(at: usize, entry: &Entry, threads: usize, process: &AtomicU32) -> Done {
+    let start = Instant::now();
     let model = entry.model.display().to_string();
     let threads = format!("--threads={threads}");
     let mut command = vec!["calibrate".to_string(), model.clone(), threads.clone()];
@@ -297,7 +296,7 @@ fn one(entry: &Entry, threads: usize, process: &AtomicU32) -> (Vec<Value>, Exit,
         let of_gates = gates(entry, result, &threads, process, &mut said);
         exit = worse(exit, of_gates);
     }
-    (results, exit, said, peak)
+    Done { at, results, exit, said, seconds: start.elapsed().as_secs_f64(), peak }
 }
 
 /// The result of a run that failed as a whole.

@@ -159,6 +159,10 @@ pub fn reduction_axis(node: &NodeProto, input_idx: usize) -> i64 {
 
 /// `axis` of a tensor with `rank` dimensions, counted from the first and clamped.
 pub fn axis_position(axis: i64, rank: usize) -> usize {
-    let axis = if axis < 0 { axis + rank as i64 } else { axis };
-    axis.clamp(0, rank.max(1) as i64 - 1) as usize
+    from_first(axis, rank).clamp(0, rank.max(1) as i64 - 1) as usize
+}
+
+/// `axis` of a tensor with `rank` dimensions, counted from the first; out of range where it was.
+pub fn from_first(axis: i64, rank: usize) -> i64 {
+    if axis < 0 { axis + rank as i64 } else { axis }
 }

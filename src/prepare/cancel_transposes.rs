@@ -258,7 +258,7 @@ fn between(
         return Some((moved, constants));
     }
     let axis = |axis: i64| {
-        let position = if axis < 0 { axis + order.len() as i64 } else { axis };
+        let position = node::from_first(axis, order.len());
         order.get(usize::try_from(position).ok()?).map(|&axis| axis as i64)
     };
     let (first, others) = node.input.split_first()?;

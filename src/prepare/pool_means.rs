@@ -88,9 +88,7 @@ fn is_mean_of_positions(graph: &GraphProto, index: &GraphIndex, mean: &NodeProto
     if mean.op_type() != "ReduceMean" || !node::is_standard(mean) || rank < 3 {
         return false;
     }
-    let rank = rank as i64;
-    let axes: BTreeSet<i64> =
-        index.axes(mean).into_iter().flatten().map(|axis| if axis < 0 { axis + rank } else { axis }).collect();
+    let axes: BTreeSet<i64> = index.axes(mean).into_iter().flatten().map(|axis| node::from_first(axis, rank)).collect();
     let mut readers = index.consumers(output).iter().map(|&(reader, _)| graph.node[reader].op_type());
-    axes.into_iter().eq(2..rank) && readers.all(|op| READERS.contains(&op))
+    axes.into_iter().eq(2..rank as i64) && readers.all(|op| READERS.contains(&op))
 }
