@@ -36,6 +36,7 @@ mod tail;
 mod trace;
 mod transformer;
 mod types;
+mod unread;
 
 pub use assigned::Assigned;
 pub use behind::with_followers;
@@ -98,6 +99,7 @@ pub const RULES: &[Rule] = &[
     residual::RESIDUAL_ADD_LONGEST_PATH_FLOAT,
     inputs::QUANTIZE_INPUTS,
     inputs::QUANTIZE_CONSTANT_INPUTS,
+    unread::SKIP_UNREAD,
     followers::QUANTIZE_FOLLOWERS,
     outputs::QUANTIZE_OUTPUTS,
     network::QUANTIZE_NETWORK_INPUTS,

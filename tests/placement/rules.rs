@@ -30,6 +30,41 @@ fn computed_scales_of_a_resize_are_no_activation() {
 }
 
 #[test]
+fn operators_whose_output_no_integer_kernel_reads() {
+    let build = |g: &mut GraphBuilder| {
+        g.conv("x", 16, 16, 3, 1, "a");
+        g.conv("x", 16, 16, 3, 1, "b");
+        // An operator without a row reads the Concat; a convolution reads the Add past a Relu and a MaxPool.
+        g.op_with("Concat", &["a", "b"], "joined", &[("axis", Attr::Int(1))]);
+        g.op("Exp", &["joined"], "e");
+        g.conv("e", 32, 16, 1, 1, "y");
+        g.op("Add", &["a", "b"], "sum");
+        g.op("Relu", &["sum"], "r");
+        g.op_with("MaxPool", &["r"], "p", &[("kernel_shape", Attr::Ints(vec![1, 1]))]);
+        g.conv("p", 16, 16, 1, 1, "z");
+        // The network's end alone reads the product.
+        g.op("Mul", &["a", "b"], "end");
+    };
+    let ops = "[Add, Mul, MaxPool, Concat]";
+    let rules = |skip: &str| {
+        let followers = format!("{{ quantize_followers: {{ ops: {ops} }} }}");
+        format!(
+            "[quantize_weighted_inputs, {skip}{followers}, {{ quantize_outputs: {{ past: [Relu] }} }}, share_scales]"
+        )
+    };
+    let skip = format!("{{ skip_unread: {{ ops: {ops}, past: [Relu] }} }}, ");
+    let model = graph(build, &["y", "z", "end"]);
+    let placement = place_by(&model, &scheme_with(&rules(&skip)), &[]);
+    assert_eq!(left_float(&model, &placement, "skip_unread"), ["Concat_joined", "Mul_end"]);
+    let found = quantized(&rules(&skip), build, &["y", "z", "end"]);
+    assert!(found.iter().all(|uses| !uses.starts_with("joined")), "{found:?}");
+    let group = |tensor: &str| placement.activations.iter().find(|found| found.tensor == tensor).unwrap().group;
+    assert_ne!(group("a"), group("b"), "a Concat that stays float lets its inputs have scales of their own");
+    let found = quantized(&rules(""), build, &["y", "z", "end"]);
+    assert!(found.iter().any(|uses| uses.starts_with("joined")), "{found:?}");
+}
+
+#[test]
 fn outputs_move_past_what_alone_follows() {
     let build = |g: &mut GraphBuilder| {
         g.conv("x", 16, 16, 3, 1, "a");
