@@ -3,6 +3,7 @@
 use super::observe::observe;
 use super::samples::SampleSet;
 use crate::engine::{Parsed, ShapedEngines};
+use crate::onnx::edit::InsertedCopy;
 use crate::onnx::inputs::Shapes;
 use crate::onnx::model_sha256;
 use crate::onnx::proto::ModelProto;
@@ -163,6 +164,15 @@ impl CalibrationStatistics {
     ) -> Vec<&'a TensorStatistics> {
         let others = placement.activations.iter().map(|quantizer| other(&quantizer.tensor));
         others.zip(self.of(placement)).map(|(other, plain)| other.unwrap_or(plain)).collect()
+    }
+
+    /// Gives each copy the statistics of its tensor.
+    pub fn copy(&mut self, copies: &[InsertedCopy]) {
+        for InsertedCopy { tensor, output, .. } in copies {
+            if let Some(statistics) = self.get(tensor).cloned() {
+                self.by_tensor.insert(output.clone(), statistics);
+            }
+        }
     }
 
     /// Replaces the statistics of these tensors.

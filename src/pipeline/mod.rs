@@ -31,12 +31,12 @@ use crate::metrics::{ChannelAxes, OutputGroups};
 use crate::mixed::{Mixed, Task, Wanted, choose_precisions, rescue};
 use crate::observers::{self, by_spelling};
 use crate::onnx;
-use crate::onnx::edit::{InsertedMul, edited};
+use crate::onnx::edit::{InsertedMul, ModelEdit, edited};
 use crate::onnx::inputs::{Shapes, open_inputs};
 use crate::onnx::names::Names;
 use crate::onnx::proto::ModelProto;
 use crate::onnx::value_info::ValueInfos;
-use crate::place::{Placement, Selection, is_transformer, place};
+use crate::place::{Placement, Selection, WideNodes, is_transformer, place};
 use crate::plan::{Observers, QuantPlan, decide, unlike_tensors, warning_of_unlike};
 use crate::prepare::{PreparedGraph, prepare_file, raise_opset};
 use crate::progress::Progress;
@@ -171,7 +171,8 @@ impl Known {
         let selection = request.selection.with_scaling(names.collect());
         let mut value_info = with_inserted(value_info, &insertable);
         let mut copies = BTreeMap::new();
-        let may_have_region = request.scheme.region.is_some() && request.tune.looks_again();
+        let may_have_region =
+            request.scheme.region.is_some() && (request.tune.looks_again() || !placement.tails.is_empty());
         if may_have_region && raise_opset(&mut model.clone(), WIDE_OPSET).is_ok() {
             let mut names = Names::of(graph);
             for quantizer in &placement.activations {
@@ -365,9 +366,18 @@ fn finish(
         Some(samples) => data_warnings(path, &known.shapes, samples, &request.calibration, progress),
         None => Vec::new(),
     };
+    let wide = wide_tails(&model, &placement, &known, request)?;
+    let known = Known { selection: known.selection.with_wide(wide.outputs.clone()), ..known };
+    let edits: Vec<ModelEdit> = wide.copies.iter().cloned().map(ModelEdit::InsertCopy).collect();
     let setup = request.setup(&known, samples.as_ref(), progress);
+    let plain = model;
+    let model = edited(&plain, &edits)?;
+    if !edits.is_empty() {
+        placement = place(model.graph()?, setup.value_info, setup.scheme, setup.selection);
+    }
     let proposals = propose(setup, &model, &placement);
-    let mut calibration = observe(parsed, &model, &placement, &proposals, setup, request)?;
+    let mut calibration = observe(parsed, &plain, &placement, &proposals, &wide, setup, request)?;
+    calibration.copy(&wide.copies);
     let unlike = match setup.has_given_ranges {
         true => BTreeSet::new(),
         false => unlike_tensors(&placement, &calibration.of(&placement), &request.scheme),
@@ -381,7 +391,7 @@ fn finish(
     let statistics = calibration.of(&placement);
     let (given, observers) = (request.given(), setup.range_observers());
     let (plan, warnings) = decide(model.graph()?, &placement, &statistics, given, setup.scheme, observers)?;
-    let mut planned = PlannedModel { warnings, ..PlannedModel::new(model, placement, plan) };
+    let mut planned = PlannedModel { edits, warnings, ..PlannedModel::new(model, placement, plan) };
     let (improved, lowest) = improve(setup, request, &mut planned, proposals, &mut calibration)?;
     add_warnings(&mut planned, &calibration, &request.selection)?;
     planned.warnings.extend(data_warnings);
@@ -423,6 +433,15 @@ fn finish(
     })
 }
 
+/// The nodes of detector tails that get the types of the table's region, before anything runs.
+fn wide_tails(model: &ModelProto, placement: &Placement, known: &Known, request: &Request) -> Result<WideNodes> {
+    let region =
+        request.scheme.region.as_ref().filter(|_| request.ranges.is_none() && !placement.activations.is_empty());
+    let Some(region) = region else { return Ok(WideNodes::default()) };
+    let wide = WideNodes::of_tails(model.graph()?, &known.value_info, placement, region, &known.copies);
+    Ok(wide.unwrap_or_default())
+}
+
 /// Runs `work` on a pool with `n` threads, for all its parallel parts.
 fn on_threads<T: Send>(n: usize, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     // As large as that of a main thread, because the engine handles models on these threads.
@@ -448,26 +467,26 @@ fn open_data(parsed: &Result<Parsed>, placement: &Placement, request: &Request) 
     SampleSet::open(parsed, &request.calibration, &request.shapes, request.data_use()).map(Some)
 }
 
-/// Calibrates on the data or its saved statistics, where there are some.
+/// Calibrates `model` on the data or its saved statistics, where there are some. It lacks the copies of `wide`.
 fn observe(
     parsed: Result<Parsed>,
     model: &ModelProto,
     placement: &Placement,
     proposals: &Proposals,
+    wide: &WideNodes,
     setup: Setup,
     request: &Request,
 ) -> Result<CalibrationStatistics> {
     let Some(samples) = setup.samples else { return Ok(CalibrationStatistics::default()) };
-    let mut observed = observed_tensors(placement, request.given());
+    let mut wanted = observed_tensors(placement, request.given());
     if request.ranges.is_none() {
-        let more = proposals.observed().into_iter();
-        more.for_each(|tensor| {
-            if !observed.contains(&tensor) {
-                observed.push(tensor)
-            }
-        });
+        wanted.extend(proposals.observed());
     }
-    let (scaled, by_channel) = (proposals.scaled(), linear_tensors(placement));
+    let mut seen = BTreeSet::new();
+    let sources = wanted.iter().map(|tensor| wide.source(tensor).to_string());
+    let observed: Vec<String> = sources.filter(|tensor| seen.insert(tensor.clone())).collect();
+    let (mut scaled, by_channel) = (proposals.scaled(), linear_tensors(placement));
+    scaled.iter_mut().for_each(|scaled| scaled.source = wide.source(&scaled.source).to_string());
     if let Some(saved) = &samples.saved {
         let sha256 = onnx::model_sha256(model);
         let known = CalibrationStatistics::of_saved(saved, &sha256, &observed, &scaled, &by_channel, samples)?;

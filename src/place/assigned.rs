@@ -23,7 +23,7 @@ impl Assigned {
     /// Applies the float nodes and the region, before the rules run.
     pub(super) fn leave_float(&self, draft: &mut Draft) {
         draft.rule = RULE;
-        draft.region.clone_from(&self.region);
+        draft.region.extend(&self.region);
         for (&node_idx, reason) in &self.float {
             draft.leave_float(node_idx, reason.clone());
         }

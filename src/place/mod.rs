@@ -27,6 +27,7 @@ mod merges;
 mod network;
 mod normalizations;
 mod outputs;
+mod region;
 mod residual;
 mod share;
 mod small;
@@ -42,6 +43,7 @@ pub use assigned::Assigned;
 pub use behind::with_followers;
 pub use draft::Draft;
 pub use ends::{NetworkEnd, layers_at_end};
+pub use region::WideNodes;
 pub use softmax::SoftmaxRole;
 pub use tail::DetectorTail;
 
@@ -266,6 +268,8 @@ pub struct Selection {
     scaling: BTreeSet<String>,
     /// Tensors whose ranges are very unlike those that they are joined with.
     unlike: BTreeSet<String>,
+    /// Nodes in the table's region of wider types, by the first output of each.
+    wide: BTreeSet<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -292,6 +296,7 @@ impl Selection {
             only: compile(only)?,
             scaling: BTreeSet::new(),
             unlike: BTreeSet::new(),
+            wide: BTreeSet::new(),
         })
     }
 
@@ -305,6 +310,11 @@ impl Selection {
     /// table allows it.
     pub fn with_unlike(&self, tensors: BTreeSet<String>) -> Selection {
         Selection { unlike: tensors, ..self.clone() }
+    }
+
+    /// The same with nodes in the table's region of wider types, by the first output of each.
+    pub fn with_wide(&self, outputs: BTreeSet<String>) -> Selection {
+        Selection { wide: outputs, ..self.clone() }
     }
 
     /// Patterns that match no node of `graph`.
@@ -356,6 +366,9 @@ pub fn place_assigned(
             draft.rule = "channel_scales";
             draft.leave_float(node_idx, "scales channels before a quantizer");
             draft.keep_edge_float((node_idx, 0));
+        }
+        if node.output.first().is_some_and(|output| selection.wide.contains(output)) {
+            draft.region.insert(node_idx);
         }
         draft.rule = "selection";
         if let Some(reason) = selection.reason_to_skip(node) {

@@ -1,6 +1,7 @@
 """Every built-in table on the bundled models, in ONNX and ONNX Runtime."""
 
 import json
+import re
 
 import numpy as np
 import onnx
@@ -26,7 +27,7 @@ def test_quantized_fixture_stays_close_to_float(model, backend):
 def test_removing_activation_functions_changes_no_bit(tmp_path):
     table, apart = tmp_path / "kept.yaml", tmp_path / "apart.yaml"
     # What a Relu makes would go on a Concat's grid where it could not be removed.
-    resolved = mqq("backends", "qnn-htp").replace("    output: act8\n    constraint: same_as_output\n", "    output: act8\n")
+    resolved = re.sub(r"(output: act\d+\n) *constraint: same_as_output\n", r"\1", mqq("backends", "qnn-htp"))
     assert "same_as_output" not in resolved
     apart.write_text(resolved)
     resolved = resolved.splitlines(keepends=True)

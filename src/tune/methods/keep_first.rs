@@ -11,7 +11,7 @@ use crate::onnx::graph::GraphIndex;
 use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::place::{
-    ActivationQuantizer, Assigned, NetworkEnd, Placement, layers_at_end, place_assigned, with_followers,
+    ActivationQuantizer, Assigned, NetworkEnd, Placement, WideNodes, layers_at_end, place_assigned, with_followers,
 };
 use crate::plan::decide;
 use crate::scheme::{FLOAT, Region};
@@ -135,10 +135,9 @@ fn widened(
     if !layers.iter().all(|&layer| has_row(layer)) || nodes.iter().any(is_output) {
         return Ok(None);
     }
-    let Some(copies) = copies(graph, &nodes, setup.copies) else { return Ok(None) };
+    let Some(WideNodes { outputs, copies }) = WideNodes::of(graph, &nodes, setup.copies) else { return Ok(None) };
     let statistics_of = |copy: &InsertedCopy| Some((copy.output.clone(), calibration.get(&copy.tensor)?.clone()));
     let statistics: BTreeMap<String, TensorStatistics> = copies.iter().filter_map(statistics_of).collect();
-    let outputs: BTreeSet<&String> = nodes.iter().filter_map(|&node| graph.node[node].output.first()).collect();
     let edits: Vec<ModelEdit> = copies.into_iter().map(ModelEdit::InsertCopy).collect();
     let changed = edited(model, &edits)?;
     let graph = changed.graph()?;
@@ -149,28 +148,6 @@ fn widened(
     let all = calibration.of_others(&placement, &statistics);
     let decided = decide(graph, &placement, &all, None, setup.scheme, setup.range_observers())?;
     Ok(Some(Variant { edits, statistics, ..Variant::of_plan(&changed, &placement, decided) }))
-}
-
-/// A copy of each quantized tensor that crosses the region's border, for the nodes on the other side. `None` where a tensor
-/// that crosses it has no name for a copy.
-fn copies(graph: &GraphProto, nodes: &BTreeSet<usize>, names: &BTreeMap<String, String>) -> Option<Vec<InsertedCopy>> {
-    let index = GraphIndex::new(graph);
-    let mut readers: BTreeMap<&String, Vec<String>> = BTreeMap::new();
-    for (node_idx, node) in graph.node.iter().enumerate() {
-        let is_inside = nodes.contains(&node_idx);
-        let crosses = |name: &&String| {
-            let is_made_inside = index.producer_idx(name).is_some_and(|producer| nodes.contains(&producer));
-            !name.is_empty() && index.initializer(name).is_none() && is_made_inside != is_inside
-        };
-        let crossing: BTreeSet<&String> = node.input.iter().filter(crosses).collect();
-        for tensor in crossing {
-            readers.entry(tensor).or_default().push(node.output.first()?.clone());
-        }
-    }
-    let copy = |(tensor, readers): (&String, Vec<String>)| {
-        Some(InsertedCopy { tensor: tensor.clone(), output: names.get(tensor)?.clone(), readers })
-    };
-    readers.into_iter().map(copy).collect()
 }
 
 /// Quantized layers with a weight that no other of them precedes, besides those in `without`.

@@ -1,0 +1,86 @@
+//! Regions of wider types, on targets that compute on integers alone.
+
+use super::Placement;
+use crate::onnx::edit::InsertedCopy;
+use crate::onnx::graph::GraphIndex;
+use crate::onnx::proto::{GraphProto, NodeProto};
+use crate::onnx::value_info::ValueInfos;
+use crate::scheme::Region;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Operators that ranges make redundant: they need no row.
+const REDUNDANT: [&str; 2] = ["Relu", "Clip"];
+
+/// Nodes that get the wider types of a table's region.
+#[derive(Debug, Clone, Default)]
+pub struct WideNodes {
+    /// The nodes, by the first output of each.
+    pub outputs: BTreeSet<String>,
+    /// A copy of each tensor that crosses the border, for the nodes on the other side.
+    pub copies: Vec<InsertedCopy>,
+}
+
+impl WideNodes {
+    /// The region of these nodes. `None` where a tensor that crosses the border has no name for a copy, or has one already.
+    pub fn of(graph: &GraphProto, nodes: &BTreeSet<usize>, names: &BTreeMap<String, String>) -> Option<WideNodes> {
+        let outputs = nodes.iter().filter_map(|&node_idx| graph.node[node_idx].output.first().cloned()).collect();
+        Some(WideNodes { outputs, copies: copies(graph, nodes, names)? })
+    }
+
+    /// The tensor that `tensor` is a copy of, or `tensor` itself.
+    pub fn source<'t>(&'t self, tensor: &'t str) -> &'t str {
+        let copy = self.copies.iter().find(|copy| copy.output == tensor);
+        copy.map_or(tensor, |copy| &copy.tensor)
+    }
+
+    /// The nodes of the detector tails that the table quantizes whole, if the region has a row for each. Boxes in pixels
+    /// and scores then share a grid of 16 bits. `None` where there is no such tail.
+    pub fn of_tails(
+        graph: &GraphProto,
+        value_info: &ValueInfos,
+        placement: &Placement,
+        region: &Region,
+        names: &BTreeMap<String, String>,
+    ) -> Option<WideNodes> {
+        let is_quantized = |node_idx: &usize| placement.quantized_nodes.contains(node_idx);
+        let may_be_wide = |node_idx: usize| {
+            let node = &graph.node[node_idx];
+            let op = node.op_type();
+            !makes_floats(node, value_info)
+                || REDUNDANT.contains(&op)
+                || region.ops.contains_key(op) && is_quantized(&node_idx)
+        };
+        let mut nodes = BTreeSet::new();
+        for tail in &placement.tails {
+            if tail.nodes.iter().all(|&node_idx| may_be_wide(node_idx)) {
+                nodes.extend(tail.nodes.iter().filter(|&&node_idx| makes_floats(&graph.node[node_idx], value_info)));
+            }
+        }
+        if nodes.is_empty() { None } else { WideNodes::of(graph, &nodes, names) }
+    }
+}
+
+fn makes_floats(node: &NodeProto, value_info: &ValueInfos) -> bool {
+    node.output.iter().any(|output| value_info.is_float(output))
+}
+
+fn copies(graph: &GraphProto, nodes: &BTreeSet<usize>, names: &BTreeMap<String, String>) -> Option<Vec<InsertedCopy>> {
+    let index = GraphIndex::new(graph);
+    let mut readers: BTreeMap<&String, Vec<String>> = BTreeMap::new();
+    for (node_idx, node) in graph.node.iter().enumerate() {
+        let is_inside = nodes.contains(&node_idx);
+        let crosses = |name: &&String| {
+            let is_made_inside = index.producer_idx(name).is_some_and(|producer| nodes.contains(&producer));
+            !name.is_empty() && index.initializer(name).is_none() && is_made_inside != is_inside
+        };
+        let crossing: BTreeSet<&String> = node.input.iter().filter(crosses).collect();
+        for tensor in crossing {
+            readers.entry(tensor).or_default().push(node.output.first()?.clone());
+        }
+    }
+    let copy = |(tensor, readers): (&String, Vec<String>)| {
+        let output = names.get(tensor).filter(|output| index.producer_idx(output).is_none())?;
+        Some(InsertedCopy { tensor: tensor.clone(), output: output.clone(), readers })
+    };
+    readers.into_iter().map(copy).collect()
+}
