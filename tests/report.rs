@@ -48,6 +48,25 @@ fn a_report_of_the_run_and_one_of_its_sidecar_are_the_same() {
 }
 
 #[test]
+fn a_report_goes_to_a_file_by_its_ending_and_as_json_to_stdout() {
+    let folder = TempDir::new().unwrap();
+    calibrate(folder.path(), "report.html");
+    let sidecar = folder.path().join("digits_cnn.tensorrt.json");
+    let report = |args: &[&str]| run(mqq().arg("report").arg(&sidecar).args(args));
+    let file = folder.path().join("of_sidecar.md");
+    let to_file = ["--output", file.to_str().unwrap()];
+    let json = report(&["--json"]).stdout;
+    serde_json::from_str::<serde_json::Value>(&json).unwrap();
+    let ran = report(&[&to_file[..], &["--json"]].concat());
+    assert_eq!((ran.code, ran.stdout), (0, json));
+    let markdown = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(markdown.trim_end(), report(&["--format", "md"]).stdout.trim_end());
+    let ran = report(&to_file);
+    assert_eq!((ran.code, ran.stdout.lines().count()), (0, 1));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), markdown);
+}
+
+#[test]
 fn the_page_needs_no_network_and_is_small() {
     let folder = TempDir::new().unwrap();
     let page = calibrate(folder.path(), "report.html");

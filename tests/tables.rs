@@ -116,6 +116,12 @@ fn mistakes_in_a_chain_are_found_in_their_file_and_line() {
              signed: true, symmetry: symmetric, granularity: per_block, block_size: 32 }\n",
             &["line 3", "int32 bias of Gemm"],
         ),
+        ("mine.yaml", "min_opset: 99\n", &["line 3", "99, expected 13 to "]),
+        ("base.yaml", "min_opset: 12\n", &["base.yaml`: line 3", "12, expected 13 to "]),
+        ("mine.yaml", "types:\n  wgt8: { max_pair_sum: 0 }\n", &["line 4", "1 or more"]),
+        ("mine.yaml", "types:\n  act8: { min_real_range: 1.0e+39 }\n", &["line 4", "0 or more"]),
+        ("mine.yaml", "placement: [{ skip_small_matmuls: { min_dim: -5 } }]\n", &["line 3", "0 or more"]),
+        ("mine.yaml", "placement: [{ share_scales: { clips_apart: 7 } }]\n", &["line 3", "0 or 1"]),
         ("mine.yaml", "wider: tensort\n", &["line 3", "did you mean `tensorrt`"]),
         ("mine.yaml", "types: [\n", &["mine.yaml`: line"]),
         ("base.yaml", "switches: { x: { description: d, types: { act8: 1 } } }\n", &["base.yaml`: line 3"]),
@@ -203,6 +209,7 @@ fn values_are_set_after_switches() {
         ("types.act9.bits=4", "did you mean `act8`"),
         ("types.act8.bitz=4", "did you mean `bits`"),
         ("types.act8.bits=99", "2 to 16"),
+        ("types.act8.bits=4", "set it, too: --set min_opset=21"),
         ("types.act8.bits=four", "types.act8.bits"),
         ("ops.Nothing=null", "no `Nothing`"),
         ("name.deeper=1", "no keys"),
@@ -212,6 +219,25 @@ fn values_are_set_after_switches() {
     for (set, expected) in cases {
         let error = with("tensorrt", &[], &[set]).unwrap_err();
         assert!(error.contains(expected) && error.contains(&format!("--set {set}")), "{error}");
+    }
+}
+
+#[test]
+fn values_of_the_command_line_also_change_the_table_of_wider_types() {
+    let wider = |sets: &[&str]| {
+        let sets: Vec<String> = sets.iter().map(|set| set.to_string()).collect();
+        let scheme = backends::resolve_with("qnn-htp", &[], &sets).unwrap();
+        backends::resolve_wider(&scheme, &[], &sets).map_err(|error| explain(&error))
+    };
+    let of_table = wider(&["min_opset=22"]).unwrap().unwrap();
+    assert_eq!((of_table.name.as_str(), of_table.min_opset), ("qnn-htp-a16", 22));
+    // It has no region that could be removed.
+    assert!(wider(&["region=null"]).unwrap().unwrap().region.is_none());
+    assert!(wider(&["wider=null"]).unwrap().is_none());
+    // Nor the type of the region.
+    let error = wider(&["types.act16.min_real_range=0.1"]).unwrap_err();
+    for part in ["`qnn-htp-a16`", "`qnn-htp`", "--set types.act16.min_real_range=0.1", "--set wider=null"] {
+        assert!(error.contains(part), "{error}");
     }
 }
 

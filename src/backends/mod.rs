@@ -55,6 +55,15 @@ pub fn resolve_with(backend: &str, switches: &[String], sets: &[String]) -> Resu
     scheme::resolve_with(backend, switches, sets, &catalog())
 }
 
+/// The table of wider types that may replace `scheme`, with the same `switches` and `sets`. What they remove may be
+/// missing in it.
+///
+/// # Errors
+/// As [`resolve_with`].
+pub fn resolve_wider(scheme: &Scheme, switches: &[String], sets: &[String]) -> Result<Option<Scheme>> {
+    scheme::resolve_wider(scheme, switches, sets, &catalog())
+}
+
 /// The files of `backend`'s table: its own and those it extends, without built-in ones. Empty where [`resolve`] fails.
 pub fn files(backend: &str) -> Vec<PathBuf> {
     scheme::files(backend, &catalog())

@@ -168,7 +168,7 @@ impl TargetsArgs {
 
 /// The table of wider types that may replace `scheme`, with switches and changes applied.
 pub(super) fn wider_table(scheme: &Scheme, switches: &[String], sets: &[String]) -> Result<Option<Scheme>, Failure> {
-    scheme.wider.as_ref().map(|name| resolve_backend(name, switches, sets)).transpose()
+    backends::resolve_wider(scheme, switches, sets).map_err(Failure::Usage)
 }
 
 /// The table of `backend`, with switches and changes applied.

@@ -5,7 +5,7 @@ use super::files::{DataOption, check_models, ensure_readable};
 use super::options::{BackendArgs, PrintArgs, ShapeArgs, StaticArgs};
 use super::print::{self, out};
 use crate::diag::Exit;
-use crate::onnx::{RunFile, Staged, check_outputs};
+use crate::onnx::{LAST_OPSET, RunFile, Staged, check_outputs};
 use crate::prepare::{PreparedGraph, prepare_file};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ pub struct PrepareArgs {
     #[arg(long, short, value_name = "FILE")]
     output: PathBuf,
     /// Opset to upgrade to, if it is above the backend's minimum
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..=LAST_OPSET))]
     opset: Option<i64>,
     #[command(flatten)]
     shape: ShapeArgs,

@@ -28,7 +28,7 @@ pub struct ReportArgs {
     /// File to write: .html, .md, .txt or .json [default: print the report]
     #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
-    /// Short form of --format json
+    /// Print the report as JSON on stdout, beside a file that --output writes
     #[arg(long, conflicts_with = "format")]
     pub json: bool,
 }
@@ -42,9 +42,8 @@ fn format_help() -> String {
 pub(super) fn run(args: &ReportArgs) -> Result<Exit, Failure> {
     let format = match (&args.format, &args.output) {
         (Some(name), _) => format_by_name(name).context("--format"),
-        (None, _) if args.json => format_by_name("json"),
         (None, Some(path)) => format_of(path).context("--output"),
-        (None, None) => format_by_name("text"),
+        (None, None) => format_by_name(if args.json { "json" } else { "text" }),
     };
     let format = format.map_err(Failure::Usage)?;
     ensure_readable(&args.sidecar)?;
@@ -61,8 +60,9 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Failure> {
     let read = |visit: &mut dyn FnMut(RunFile)| visit(RunFile::new("sidecar", &args.sidecar));
     let _made = check_outputs(&[RunFile::new("report", output)], read).map_err(Failure::Usage)?;
     Staged::write(report.as_bytes(), output)?;
-    if !args.json {
-        out!("{} -> {}", args.sidecar.display(), output.display());
+    match args.json {
+        true => STDOUT.lines(format_by_name("json")?.render(&document)?.trim_end()),
+        false => out!("{} -> {}", args.sidecar.display(), output.display()),
     }
     Ok(Exit::Done)
 }

@@ -27,7 +27,7 @@ pub use outputs::{RunFile, check_outputs};
 pub use prost::encoding::{decode_varint, encode_varint};
 pub use sound::check_sound;
 pub use staged::{Staged, save};
-pub use valid::check_valid;
+pub use valid::{LAST_OPSET, check_valid};
 
 use crate::{foreign, guard};
 use anyhow::{Context, Result, ensure};

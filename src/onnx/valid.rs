@@ -21,7 +21,7 @@ struct Operator<'a> {
 }
 
 /// The last version of the operator set that `operators.txt` knows.
-const LAST_OPSET: i64 = 28;
+pub const LAST_OPSET: i64 = 28;
 
 /// The signatures of each operator of the default domain, oldest first.
 static OPERATORS: LazyLock<BTreeMap<&str, Vec<Operator>>> = LazyLock::new(|| {

@@ -8,7 +8,7 @@ use crate::scheme::{ParameterKind, RuleCall};
 pub const SKIP_ATTENTION_SCORES: Rule = Rule {
     name: "skip_attention_scores",
     about: "attention (MatMul, Softmax, MatMul) with an added mask, or over a sequence longer than `max_sequence`, stays float",
-    takes: &[("max_sequence", ParameterKind::Number)],
+    takes: &[("max_sequence", ParameterKind::Count)],
     apply: skip_attention_scores,
 };
 

@@ -9,7 +9,7 @@ pub const QUANTIZE_FOLLOWERS: Rule = Rule {
     name: "quantize_followers",
     about: "operators of `ops` after a quantized operator are quantized; with `fuse: 1` those that are fused to \
      one convolution, or have a constant operand, stay float",
-    takes: &[("ops", ParameterKind::Ops), ("fuse", ParameterKind::Number)],
+    takes: &[("ops", ParameterKind::Ops), ("fuse", ParameterKind::Switch)],
     apply: quantize_followers,
 };
 

@@ -104,7 +104,7 @@ pub const SKIP_FUSED_GATES: Rule = Rule {
     name: "skip_fused_gates",
     about: "an activation function x * f(x) spelled out with Sigmoid, HardSigmoid, Clip, Softplus or Erf after a \
      quantized layer stays float inside, because it is fused to the layer; with `alone: 1` also elsewhere",
-    takes: &[("alone", ParameterKind::Number)],
+    takes: &[("alone", ParameterKind::Switch)],
     apply: skip_fused_gates,
 };
 

@@ -9,7 +9,7 @@ pub const SKIP_GROUPED_CONVS: Rule = Rule {
     name: "skip_grouped_convs",
     about: "a convolution with more than one group stays float, depthwise ones included; with `depthwise: 1` only \
      those with one input channel per group",
-    takes: &[("depthwise", ParameterKind::Number)],
+    takes: &[("depthwise", ParameterKind::Switch)],
     apply: skip_grouped_convs,
 };
 

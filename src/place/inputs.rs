@@ -49,7 +49,7 @@ pub const QUANTIZE_INPUTS: Rule = Rule {
     name: "quantize_inputs",
     about: "activations are quantized where they are inputs of operators of `ops` (default: all with an input \
      row), whichever node produces them; with `all_uses: 1` these tensors are quantized for every other node too",
-    takes: &[("ops", ParameterKind::Ops), ("all_uses", ParameterKind::Number)],
+    takes: &[("ops", ParameterKind::Ops), ("all_uses", ParameterKind::Switch)],
     apply: quantize_inputs,
 };
 

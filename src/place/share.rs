@@ -18,7 +18,7 @@ pub const SHARE_SCALES: Rule = Rule {
     about: "tensors joined by a row's constraint get bit-identical scale and zero point; with `clips_apart: 1` \
      the output of a Clip that could be removed is exempt, with `unlike_apart: 1` a tensor that would get fewer \
      than 8 levels",
-    takes: &[("clips_apart", ParameterKind::Number), (UNLIKE_APART, ParameterKind::Number)],
+    takes: &[("clips_apart", ParameterKind::Switch), (UNLIKE_APART, ParameterKind::Switch)],
     apply: share_scales,
 };
 

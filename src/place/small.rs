@@ -9,7 +9,7 @@ pub const SKIP_SMALL_CONVS: Rule = Rule {
     name: "skip_small_convs",
     about: "a convolution with fewer input channels per group or output channels than `min_channels` stays \
      float, unless its shape has an integer kernel",
-    takes: &[("min_channels", ParameterKind::Number), ("multiple", ParameterKind::Number)],
+    takes: &[("min_channels", ParameterKind::Count), ("multiple", ParameterKind::Count)],
     apply: skip_small_convs,
 };
 
@@ -46,7 +46,7 @@ fn skip_small_convs(draft: &mut Draft, call: &RuleCall) {
 pub const SKIP_SMALL_MATMULS: Rule = Rule {
     name: "skip_small_matmuls",
     about: "a matrix product that is a matrix-vector product, or has a dimension below `min_dim`, stays float",
-    takes: &[("min_dim", ParameterKind::Number)],
+    takes: &[("min_dim", ParameterKind::Count)],
     apply: skip_small_matmuls,
 };
 

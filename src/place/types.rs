@@ -9,7 +9,7 @@ use crate::scheme::{ParameterKind, RuleCall};
 pub const SET_INPUT_TYPE: Rule = Rule {
     name: "set_input_type",
     about: "input `input` (from 0) of the operators of `ops` gets the type `type`",
-    takes: &[("ops", ParameterKind::Ops), ("input", ParameterKind::Number), ("type", ParameterKind::Type)],
+    takes: &[("ops", ParameterKind::Ops), ("input", ParameterKind::Count), ("type", ParameterKind::Type)],
     apply: set_input_type,
 };
 

@@ -9,8 +9,12 @@ use std::collections::BTreeMap;
 /// The kind of a rule's parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParameterKind {
-    /// A whole number; 0 and 1 are off and on.
+    /// A whole number.
     Number,
+    /// A whole number that is not negative.
+    Count,
+    /// 1 for on, 0 for off.
+    Switch,
     /// A number, or a fraction such as `1/256`.
     Fraction,
     /// A list of operator types.
@@ -150,6 +154,9 @@ impl ParameterKind {
         match (self, value) {
             (ParameterKind::Number | ParameterKind::Fraction | ParameterKind::Axis, Parameter::Number(_))
             | (ParameterKind::Ops, Parameter::Ops(_)) => Ok(()),
+            (ParameterKind::Count, Parameter::Number(0..)) | (ParameterKind::Switch, Parameter::Number(0 | 1)) => {
+                Ok(())
+            }
             (ParameterKind::Type, Parameter::Name(name)) => one_of(name, types),
             (ParameterKind::Words(words), Parameter::Ops(list)) => list.iter().try_for_each(|name| one_of(name, words)),
             (ParameterKind::Word(words), Parameter::Name(text)) => one_of(text, words),
@@ -166,6 +173,8 @@ impl ParameterKind {
             }
             (ParameterKind::Axis, Parameter::Name(text)) => one_of(text, &["output", "columns", "none"]),
             (ParameterKind::Number, _) => bail!("expected a whole number"),
+            (ParameterKind::Count, _) => bail!("expected a whole number, 0 or more"),
+            (ParameterKind::Switch, _) => bail!("expected 0 or 1"),
             (ParameterKind::Ops, _) => bail!("expected a list of operator types"),
             (ParameterKind::Type, _) => bail!("expected one of: {}", types.join(", ")),
             (ParameterKind::Words(words), _) => bail!("expected a list of: {}", words.join(", ")),

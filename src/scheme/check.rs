@@ -1,12 +1,13 @@
 //! Checks of a table beyond its YAML form.
 
-use super::mixed::check_mixed;
+use super::mixed::{FIRST_OPSET, WIDE_OPSET, check_mixed};
 use super::wrong::{Wrong, ensure, wrong};
 use super::{
     Axis, BiasRow, Catalog, Constraint, Granularity, OpRow, ParameterKind, QType, RuleCall, ScaleKind, Scheme,
     WeightStorage,
 };
-use crate::diag::none_of;
+use crate::diag::{WithHint, none_of};
+use crate::onnx::LAST_OPSET;
 use crate::quant::{Codes, Symmetry};
 use anyhow::anyhow;
 
@@ -23,6 +24,10 @@ pub(super) fn check(scheme: &Scheme, catalog: &Catalog) -> Result<(), Wrong> {
 }
 
 fn check_one(scheme: &Scheme, catalog: &Catalog) -> Result<(), Wrong> {
+    let opset = scheme.min_opset;
+    ensure((FIRST_OPSET..=LAST_OPSET).contains(&opset), "min_opset", || {
+        format!("{opset}, expected {FIRST_OPSET} to {LAST_OPSET}")
+    })?;
     for (name, qtype) in &scheme.types {
         let min_opset = if scheme.is_placed(name) { scheme.min_opset } else { i64::MAX };
         check_type(qtype, min_opset, &format!("types.{name}"))?;
@@ -113,9 +118,16 @@ fn check_type(qtype: &QType, min_opset: i64, at: &str) -> Result<(), Wrong> {
         let bits = qtype.bits;
         format!("{bits} bits are stored in {storage}, expected `storage_bits` 4, 8 or 16, not below `bits`")
     })?;
-    ensure(storage == 8 || min_opset >= 21, &key(storage_key), || {
-        format!("integers of {storage} bits need `min_opset` 21 or later, found {min_opset}")
-    })?;
+    let has_opset = |key: &str, what: &str| match min_opset >= WIDE_OPSET {
+        true => Ok(()),
+        false => {
+            let error = anyhow!("{what} need `min_opset` {WIDE_OPSET} or later, found {min_opset}");
+            Err(wrong(key, error.hint(format!("set it, too: --set min_opset={WIDE_OPSET}, or in the table"))))
+        }
+    };
+    if storage != 8 {
+        has_opset(&key(storage_key), &format!("integers of {storage} bits"))?;
+    }
     let centred = qtype.symmetry == Symmetry::Symmetric && qtype.signed;
     let pot = qtype.scale == ScaleKind::PowerOfTwo;
     ensure(pot || qtype.pot_rounding.is_none(), &key("pot_rounding"), || {
@@ -133,16 +145,17 @@ fn check_type(qtype: &QType, min_opset: i64, at: &str) -> Result<(), Wrong> {
     ensure(qtype.pot_search <= 32, &key("pot_search"), || format!("{}, expected 0 to 32", qtype.pot_search))?;
     ensure(!qtype.ada_sign || centred, &key("ada_sign"), || "expected only with a symmetric signed type".into())?;
     let range = qtype.min_real_range;
-    ensure(range.is_finite() && range >= 0.0, &key("min_real_range"), || {
-        format!("{range}, expected a finite number, 0 or more")
+    ensure((0.0..=f64::from(f32::MAX)).contains(&range), &key("min_real_range"), || {
+        format!("{range}, expected 0 or more, and a number of float32")
     })?;
+    ensure(qtype.max_pair_sum != Some(0), &key("max_pair_sum"), || "0, expected 1 or more".into())?;
     ensure((qtype.granularity == Granularity::PerBlock) == qtype.block_size.is_some(), &key("block_size"), || {
         "expected with `granularity: per_block` and only there".into()
     })?;
     ensure(qtype.block_size != Some(0), &key("block_size"), || "0, expected 1 or more".into())?;
-    ensure(qtype.granularity != Granularity::PerBlock || min_opset >= 21, &key("granularity"), || {
-        format!("scales per block need `min_opset` 21 or later, found {min_opset}")
-    })?;
+    if qtype.granularity == Granularity::PerBlock {
+        has_opset(&key("granularity"), "scales per block")?;
+    }
     let plain = centred && qtype.bits == 8 && !pot && qtype.granularity == Granularity::PerTensor;
     ensure(qtype.kind != Codes::Nnie || plain, &key("kind"), || {
         "NNIE's codes are signed, symmetric, 8 bits, per tensor and have no scale".into()

@@ -3,7 +3,7 @@
 use super::layers::Layers;
 use super::wrong::{Wrong, wrong};
 use super::{Catalog, Scheme, check};
-use crate::diag::{none_of, suggesting};
+use crate::diag::{WithHint, none_of, suggesting};
 use anyhow::{Context, Result, bail};
 use serde_path_to_error::Segment;
 use serde_yaml::Value;
@@ -33,6 +33,41 @@ pub fn files(backend: &str, catalog: &Catalog) -> Vec<PathBuf> {
 /// # Errors
 /// As [`resolve`]; also for an unknown switch, a path through a key that does not exist, or an invalid value.
 pub fn resolve_with(backend: &str, switches: &[String], sets: &[String], catalog: &Catalog) -> Result<Scheme> {
+    changed(backend, (switches, sets), Absent::IsError, catalog)
+}
+
+/// The table of wider types that may replace `scheme`, with the same `switches` and `sets`. What they remove may be
+/// missing in it.
+///
+/// # Errors
+/// As [`resolve_with`].
+pub fn resolve_wider(
+    scheme: &Scheme,
+    switches: &[String],
+    sets: &[String],
+    catalog: &Catalog,
+) -> Result<Option<Scheme>> {
+    let Some(name) = &scheme.wider else { return Ok(None) };
+    let wider = changed(name, (switches, sets), Absent::IsRemoved, catalog).map_err(|error| {
+        let place = format!("`{name}`, the table of wider types that may replace `{}`", scheme.name);
+        error.context(place).hint("--set wider=null does without it")
+    });
+    wider.map(Some)
+}
+
+/// A key that is to be removed and is not there.
+#[derive(Clone, Copy, PartialEq)]
+enum Absent {
+    IsError,
+    IsRemoved,
+}
+
+fn changed(
+    backend: &str,
+    (switches, sets): (&[String], &[String]),
+    absent: Absent,
+    catalog: &Catalog,
+) -> Result<Scheme> {
     let mut scheme = resolve(backend, catalog)?;
     for switch in switches {
         scheme.switch_on(switch)?;
@@ -42,7 +77,7 @@ pub fn resolve_with(backend: &str, switches: &[String], sets: &[String], catalog
     }
     let mut value = serde_yaml::to_value(&scheme)?;
     for set in sets {
-        lay_over(&mut value, set).with_context(|| format!("--set {set}"))?;
+        lay_over(&mut value, set, absent).with_context(|| format!("--set {set}"))?;
     }
     let scheme = from_value(value).and_then(|scheme| {
         check::check(&scheme, catalog)?;
@@ -54,7 +89,7 @@ pub fn resolve_with(backend: &str, switches: &[String], sets: &[String], catalog
     })
 }
 
-fn lay_over(table: &mut Value, set: &str) -> Result<()> {
+fn lay_over(table: &mut Value, set: &str, absent: Absent) -> Result<()> {
     let (path, value) = set.split_once('=').context("expected KEY=VALUE, for instance types.act8.bits=4")?;
     let value: Value = serde_yaml::from_str(value).with_context(|| format!("`{value}` is not valid YAML"))?;
     let steps: Vec<&str> = path.split('.').collect();
@@ -71,7 +106,7 @@ fn lay_over(table: &mut Value, set: &str) -> Result<()> {
         bail!("`{last}` is inside a value that has no keys");
     };
     match value {
-        Value::Null if !map.contains_key(*last) => {
+        Value::Null if absent == Absent::IsError && !map.contains_key(*last) => {
             bail!("there is no `{last}` to remove");
         }
         Value::Null => drop(map.remove(*last)),

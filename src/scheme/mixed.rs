@@ -11,6 +11,9 @@ use serde_with::skip_serializing_none;
 /// The name of the precision that leaves a layer float.
 pub const FLOAT: &str = "float";
 
+/// First version of ONNX's operator set that has a scale per channel, and the first that the engine runs.
+pub const FIRST_OPSET: i64 = 13;
+
 /// First version of ONNX's operator set that has integers of 4 and 16 bits and scales per block.
 pub const WIDE_OPSET: i64 = 21;
 

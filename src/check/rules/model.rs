@@ -25,7 +25,7 @@ fn sound_graph(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
 pub const OPERATOR_SET: Check = Check {
     name: "operator_set",
     about: "the version of the default opset is at least `min` and at most `max`",
-    takes: &[("min", ParameterKind::Number), ("max", ParameterKind::Number)],
+    takes: &[("min", ParameterKind::Count), ("max", ParameterKind::Count)],
     run: operator_set,
     ..Check::DEFAULT
 };
