@@ -1,13 +1,12 @@
 //! `mqq doctor`: a model and its data, before any run.
 
+use super::Failure;
 use super::files::{DataOption, check_models, ensure_readable};
-use super::options::{
-    PreprocessArgs, PrintArgs, RARE, SampleArgs, SelectArgs, ShapeArgs, resolve_backend, wider_table,
-};
+use super::options::{AnyBackendArgs, PreprocessArgs, PrintArgs, SampleArgs, SelectArgs, ShapeArgs, TaskArgs};
 use super::print::{self, Bar, out};
-use super::{Failure, complete};
 use crate::data;
 use crate::diag::Exit;
+use crate::heads::TaskName;
 use crate::onnx::{RunFile, Staged, check_outputs};
 use crate::pipeline::{DoctorRequest, doctor};
 use crate::report::{self, DoctorReport, Verbosity};
@@ -21,9 +20,6 @@ Examples:
   mqq doctor resnet50.onnx --data images/ --preprocess imagenet --backend tensorrt
   mqq doctor resnet50.onnx --data images/ --report doctor.html";
 
-/// The table that prepares the model where no backend is given.
-const ANY_BACKEND: &str = "onnxruntime";
-
 /// Arguments of `mqq doctor`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -34,21 +30,16 @@ pub struct DoctorArgs {
     /// Calibration data, as for calibrate
     #[arg(long, short, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     data: Vec<String>,
-    /// Target: a backend (see `mqq backends`) or a YAML table
-    #[arg(long, short, value_name = "NAME|FILE", add = complete::backends())]
-    backend: Option<String>,
-    /// Turn on a switch of the backend's table; repeatable
-    #[arg(long = "switch", value_name = "NAME", requires = "backend", display_order = RARE)]
-    switches: Vec<String>,
-    /// Change a value of the table, such as min_opset=17; repeatable
-    #[arg(long = "set", value_name = "KEY=VALUE", requires = "backend", display_order = RARE)]
-    sets: Vec<String>,
+    #[command(flatten)]
+    target: AnyBackendArgs,
     #[command(flatten)]
     select: SelectArgs,
     #[command(flatten)]
     shape: ShapeArgs,
     #[command(flatten)]
     samples: SampleArgs,
+    #[command(flatten)]
+    task: TaskArgs,
     /// Tell how many samples the backend's ranges need
     #[arg(long, requires_all = ["backend", "data"])]
     until_stable: bool,
@@ -67,9 +58,7 @@ pub struct DoctorArgs {
 /// Runs the command.
 pub(super) fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
     check_models([&args.model], DataOption::Has).map_err(Failure::Usage)?;
-    let backend = args.backend.as_deref().unwrap_or(ANY_BACKEND);
-    let scheme = resolve_backend(backend, &args.switches, &args.sets)?;
-    let other = wider_table(&scheme, &args.switches, &args.sets)?;
+    let tables = args.target.resolve()?;
     let preprocessing = args.preprocess.resolve()?;
     let format = args.report.as_ref().map(|path| report::format_of(path)).transpose();
     let format = format.context("--report").map_err(Failure::Usage)?;
@@ -79,22 +68,26 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
         preprocessing,
         limit: args.samples.limit,
         shapes: args.shape.resolve().map_err(Failure::Usage)?,
-        tables: (scheme, other),
-        has_backend: args.backend.is_some(),
+        tables,
+        has_backend: args.target.backend.is_some(),
         until_stable: args.until_stable,
+        are_scores: args.task.resolve()?.given_task().map(|task| task == TaskName::Classify),
         selection: args.select.resolve().map_err(Failure::Usage)?,
         threads: args.samples.threads.n(),
     };
     ensure_readable(&args.model)?;
     data::ensure_found(&args.data)?;
     let written: Vec<RunFile> = args.report.iter().map(|path| RunFile::new("report", path)).collect();
-    let read =
-        |visit: &mut dyn FnMut(RunFile)| RunFile::read_model("float model", &args.model).into_iter().for_each(visit);
+    let read = |visit: &mut dyn FnMut(RunFile)| {
+        let model = RunFile::read_model("float model", &args.model);
+        model.into_iter().chain(args.task.file()).for_each(visit);
+    };
     let _made = check_outputs(&written, read).map_err(Failure::Usage)?;
     let quiet = args.print.quiet;
     let diagnosis = doctor(&request, &|stage, n| Bar::new(n, stage.to_string(), quiet).tick())?;
     let model = args.model.display().to_string();
-    let report = DoctorReport::new(&model, args.backend.as_deref().map(|_| &request.tables.0.name[..]), &diagnosis);
+    let report =
+        DoctorReport::new(&model, args.target.backend.as_deref().map(|_| &request.tables.0.name[..]), &diagnosis);
     if args.print.json {
         print::object(&report)?;
     } else if !quiet || report.n_errors() > 0 {

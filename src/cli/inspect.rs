@@ -1,17 +1,17 @@
 //! `mqq inspect`: the content of a model, and a backend's placement.
 
 use super::files::{DataOption, check_models, ensure_readable};
-use super::options::{RARE, SelectArgs, ShapeArgs, resolve_backend, wider_table};
+use super::options::{AnyBackendArgs, RARE, SelectArgs, ShapeArgs};
 use super::print::{self, out};
-use super::{ErrorReport, Failure, complete};
+use super::{ErrorReport, Failure};
 use crate::diag::Exit;
 use crate::onnx;
-use crate::onnx::inputs::Shapes;
+use crate::onnx::inputs::{Shapes, resolve_inputs};
 use crate::onnx::integers::type_name;
 use crate::onnx::proto::{Dimension, ValueInfoProto};
 use crate::pipeline::prepare_for;
 use crate::place::{Selection, place};
-use crate::prepare::Change;
+use crate::prepare::{Change, prepare_file};
 use crate::report::{self, PlacementReport};
 use crate::scheme::Scheme;
 use anyhow::Result;
@@ -32,15 +32,8 @@ pub struct InspectArgs {
     /// An ONNX model
     #[arg(value_name = "MODEL.onnx")]
     model: PathBuf,
-    /// Target: a backend (see `mqq backends`) or a YAML table
-    #[arg(long, short, value_name = "NAME|FILE", add = complete::backends())]
-    backend: Option<String>,
-    /// Turn on a switch of the backend's table; repeatable
-    #[arg(long = "switch", value_name = "NAME", requires = "backend", display_order = RARE)]
-    switches: Vec<String>,
-    /// Change a value of the table, such as min_opset=17; repeatable
-    #[arg(long = "set", value_name = "KEY=VALUE", requires = "backend", display_order = RARE)]
-    sets: Vec<String>,
+    #[command(flatten)]
+    target: AnyBackendArgs,
     #[command(flatten)]
     select: SelectArgs,
     #[command(flatten)]
@@ -64,6 +57,11 @@ struct Inspection {
     /// Element types and shapes of `inputs` and `outputs`.
     input_types: Vec<String>,
     output_types: Vec<String>,
+    /// Why the model cannot be calibrated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    engine_error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    engine_hint: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     placement: Option<PlacementReport>,
 }
@@ -71,8 +69,7 @@ struct Inspection {
 /// Runs the command.
 pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
     check_models([&args.model], DataOption::HasNot).map_err(Failure::Usage)?;
-    let resolve = |name: &String| resolve_backend(name, &args.switches, &args.sets);
-    let scheme = args.backend.as_ref().map(resolve).transpose()?;
+    let (scheme, wider) = args.target.resolve()?;
     let shapes = args.shape.resolve().map_err(Failure::Usage)?;
     let selection = args.select.resolve().map_err(Failure::Usage)?;
     ensure_readable(&args.model)?;
@@ -101,11 +98,16 @@ pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
         outputs: of(&graph.output, name),
         input_types: of(&graph.input, type_text),
         output_types: of(&graph.output, type_text),
+        engine_error: None,
+        engine_hint: None,
         placement: None,
     };
-    if let Some(scheme) = &scheme {
-        let other = wider_table(scheme, &args.switches, &args.sets)?;
-        report.placement = Some(placement(&args.model, (scheme, other.as_ref()), &shapes, &selection)?);
+    if args.target.backend.is_some() {
+        let placement = placement(&args.model, (&scheme, wider.as_ref()), &shapes, &selection)?;
+        (report.engine_error, report.engine_hint) = (placement.engine_error.clone(), placement.engine_hint.clone());
+        report.placement = Some(placement);
+    } else if let Some(error) = refusal(&args.model, &scheme, &shapes) {
+        (report.engine_error, report.engine_hint) = (Some(error.error), error.hint);
     }
     match args.json {
         true => print::object(&report)?,
@@ -141,8 +143,24 @@ fn print(report: &Inspection, verbose: bool) {
     }
     let ops: Vec<String> = report.ops.iter().map(|(op, n)| format!("{n} {op}")).collect();
     out!("  nodes    {}", ops.join(", "));
+    if let (Some(error), None) = (&report.engine_error, &report.placement) {
+        out!("  cannot be calibrated: {error}");
+        report.engine_hint.iter().for_each(|hint| out!("  hint: {hint}"));
+    }
     let placement = report.placement.iter().flat_map(|placement| placement.lines(verbose));
     placement.for_each(|line| out!("{line}"));
+}
+
+/// Why the model cannot be calibrated for `scheme`, other than by shapes that samples may give.
+fn refusal(model: &Path, scheme: &Scheme, shapes: &Shapes) -> Option<ErrorReport> {
+    let prepared = match prepare_file(model, scheme, &[], shapes) {
+        Ok(prepared) => prepared,
+        Err(error) => return Some(ErrorReport::of(&error)),
+    };
+    let error = ErrorReport::of(&prepared.parsed.err()?);
+    let of_shapes = resolve_inputs(&prepared.model, shapes).err();
+    let is_of_shapes = of_shapes.is_some_and(|of_shapes| error.error.ends_with(&of_shapes.to_string()));
+    (!is_of_shapes).then_some(error)
 }
 
 /// The placement by a backend's table, or by the table of wider types for a transformer.

@@ -127,6 +127,33 @@ impl BackendArgs {
     }
 }
 
+/// The table that prepares a model where no backend is given.
+const ANY_BACKEND: &str = "onnxruntime";
+
+/// Which backend, and which of its variants, where a command also works without one.
+#[derive(Debug, Args)]
+pub struct AnyBackendArgs {
+    /// Target: a backend (see `mqq backends`) or a YAML table
+    #[arg(long, short, value_name = "NAME|FILE", add = complete::backends())]
+    pub backend: Option<String>,
+    /// Turn on a switch of the backend's table; repeatable
+    #[arg(long = "switch", value_name = "NAME", requires = "backend", display_order = RARE)]
+    switches: Vec<String>,
+    /// Change a value of the table, such as min_opset=17; repeatable
+    #[arg(long = "set", value_name = "KEY=VALUE", requires = "backend", display_order = RARE)]
+    sets: Vec<String>,
+}
+
+impl AnyBackendArgs {
+    /// The table with switches and changes applied, and the one of wider types that may replace it. Without a backend, a
+    /// table that takes any model.
+    pub(super) fn resolve(&self) -> Result<(Scheme, Option<Scheme>), Failure> {
+        let scheme = resolve_backend(self.backend.as_deref().unwrap_or(ANY_BACKEND), &self.switches, &self.sets)?;
+        let other = wider_table(&scheme, &self.switches, &self.sets)?;
+        Ok((scheme, other))
+    }
+}
+
 /// Which backends, and which of their variants.
 #[derive(Debug, Args)]
 pub struct TargetsArgs {

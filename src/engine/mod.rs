@@ -83,7 +83,8 @@ impl Parsed {
     fn unlocated(model: &ModelProto, shapes: &Shapes) -> Result<Parsed> {
         refused::check_inference(model)?;
         let source = Arc::new((model.clone(), shapes.clone()));
-        let inputs = resolve_inputs(model, shapes)?;
+        // Shapes that are missing are an error only of operators that the engine has.
+        let inputs = resolve_inputs(model, shapes);
         let graph = model.graph()?;
         let outputs: Vec<String> = graph.output.iter().map(|v| v.name().to_string()).collect();
         let wired_shapes = graph.node.iter().any(|node| OF_WIRED_SHAPES.contains(&node.op_type()));
@@ -105,6 +106,7 @@ impl Parsed {
                 parsed.unresolved_inputs.join(", ")
             );
             refused::check_implemented(&model)?;
+            let inputs = inputs?;
             for input in &inputs {
                 let outlet = *parsed
                     .outlets_by_name

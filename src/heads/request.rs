@@ -17,6 +17,11 @@ pub struct HeadRequest {
 }
 
 impl HeadRequest {
+    /// The task that the user gives, also by a head.
+    pub fn given_task(&self) -> Option<TaskName> {
+        self.task.or_else(|| self.head.as_ref().map(Head::task))
+    }
+
     /// The head that the user gives, or the one that fits the float outputs for some `images`. `None` where the user gives no
     /// task and not exactly one head fits.
     ///

@@ -54,12 +54,13 @@ impl FloatOutput<'_> {
         n_classes(self.shape, self.batch).filter(|_| self.about.is_float && self.is_fixed())
     }
 
-    /// The number of classes, where the output is class scores: it has their shape, and comes from a Softmax or is as
-    /// confident of one class as logits or probabilities. Boxes, landmarks and embeddings are not class scores.
+    /// The number of classes, where the output is class scores: it has their shape, and comes from a Softmax, is
+    /// said to be, or is as confident of one class as logits or probabilities. Boxes, landmarks and embeddings are not class scores.
     pub fn n_classes(&self) -> Option<usize> {
         let n = self.row_length()?;
         let rows = || self.samples.iter().flat_map(|values| values.chunks_exact(n));
-        (self.about.is_softmax || are_probabilities(rows()) || are_logits(rows(), n)).then_some(n)
+        let is_scores = self.about.is_scores.unwrap_or_else(|| are_probabilities(rows()) || are_logits(rows(), n));
+        is_scores.then_some(n)
     }
 }
 

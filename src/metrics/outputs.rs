@@ -19,8 +19,8 @@ pub struct EvaluatedOutput {
     pub centred: Option<i64>,
     /// Whether the output is float, as class scores are.
     pub is_float: bool,
-    /// Whether a Softmax produces it.
-    pub is_softmax: bool,
+    /// Whether it is class scores, where a Softmax produces it or the user names the task; else its values tell.
+    pub is_scores: Option<bool>,
     /// Whether a TopK or non-maximum suppression chooses its rows, so that those of two networks are no counterparts.
     pub is_selected: bool,
     /// The channel axis, where the user gives it.
@@ -40,11 +40,18 @@ impl EvaluatedOutput {
             tensor: value.name().to_string(),
             centred: None,
             is_float: value.tensor_type().is_none_or(|tensor| FLOATS.contains(&tensor.elem_type())),
-            is_softmax: softmax_input(&index, value.name()).is_some(),
+            is_scores: softmax_input(&index, value.name()).map(|_| true),
             is_selected: selected.contains(value.name()),
             channel_axis: axes.get(value.name()).copied(),
         };
         graph.output.iter().map(of).collect()
+    }
+
+    /// The outputs of a graph, where the user says whether they are class scores.
+    pub fn of_scores(graph: &GraphProto, are_scores: Option<bool>) -> Vec<EvaluatedOutput> {
+        let mut outputs = EvaluatedOutput::of(graph, &ChannelAxes::new());
+        outputs.iter_mut().for_each(|output| output.is_scores = are_scores.or(output.is_scores));
+        outputs
     }
 
     /// The same, but class probabilities are evaluated by the Softmax's input, up to a constant: there all samples

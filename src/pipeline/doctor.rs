@@ -10,7 +10,7 @@ use crate::doctor::{
     survey,
 };
 use crate::engine::{Parsed, ShapedEngines};
-use crate::metrics::{ChannelAxes, EvaluatedOutput};
+use crate::metrics::EvaluatedOutput;
 use crate::onnx;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::inputs::{Shapes, close_given};
@@ -46,6 +46,8 @@ pub struct DoctorRequest<'a> {
     pub has_backend: bool,
     /// Whether it is told how many samples the ranges of the backend need.
     pub until_stable: bool,
+    /// Whether the network's outputs are class scores, where the user names its task.
+    pub are_scores: Option<bool>,
     /// Nodes to exclude or select.
     pub selection: Selection,
     /// Samples that run at the same time.
@@ -89,7 +91,8 @@ pub fn doctor(request: &DoctorRequest, progress: &Progress) -> Result<Diagnosis>
         close_given(&mut inputs, &request.shapes);
         let dataset = Dataset::open(data, &inputs, &request.preprocessing, *limit)?;
         let tensors = tensors(graph, &prepared.value_info, &placement);
-        let surveyed = survey_of(parsed, &tensors, graph, &dataset, progress)?;
+        let outputs = EvaluatedOutput::of_scores(graph, request.are_scores);
+        let surveyed = survey_of(parsed, &tensors, &outputs, &dataset, progress)?;
         let pixel_values = verdict(request, &shapes, &dataset, progress);
         Ok(LookedAt { data: Some(surveyed), preprocessing: dataset.describe(), pixel_values })
     };
@@ -150,20 +153,23 @@ fn until_stable(request: &DoctorRequest, progress: &Progress) -> Result<Option<U
 /// The verdict on the pixel values; an error of the engine leaves it open.
 fn verdict(request: &DoctorRequest, shapes: &Shapes, dataset: &Dataset, progress: &Progress) -> PixelVerdict {
     let budget = PixelBudget { n_runs: usize::MAX, multiply_adds: MAX_MULTIPLY_ADDS };
-    let look = || better_pixel_values(&onnx::load_whole(request.model)?.model, shapes, dataset, budget, progress);
+    let look = || {
+        let model = onnx::load_whole(request.model)?.model;
+        better_pixel_values(&model, shapes, request.are_scores, dataset, budget, progress)
+    };
     look().unwrap_or_else(|error| PixelVerdict::Unknown(format!("{error:#}")))
 }
 
 fn survey_of(
     parsed: Parsed,
     tensors: &[SurveyedTensor],
-    graph: &GraphProto,
+    outputs: &[EvaluatedOutput],
     dataset: &Dataset,
     progress: &Progress,
 ) -> Result<DataSurvey> {
     let names: Vec<String> = tensors.iter().map(|about| about.tensor.clone()).collect();
     let engines = ShapedEngines::new(parsed, &names)?;
-    survey(&engines, tensors, &EvaluatedOutput::of(graph, &ChannelAxes::new()), dataset, progress)
+    survey(&engines, tensors, outputs, dataset, progress)
 }
 
 /// The float tensors that layers read or a detector's tail joins, and the outputs of the network.

@@ -11,7 +11,7 @@ mod scores;
 use crate::data::{Array, Color, Dataset, FittedImage, PixelValues};
 use crate::diag::count;
 use crate::engine::{Engine, Parsed, Session};
-use crate::metrics::{ChannelAxes, EvaluatedOutput, n_classes};
+use crate::metrics::{EvaluatedOutput, n_classes};
 use crate::onnx::inputs::Shapes;
 use crate::onnx::node::multiply_adds;
 use crate::onnx::proto::ModelProto;
@@ -64,13 +64,15 @@ pub struct BetterPixels {
     pub n_runs: usize,
 }
 
-/// Looks for pixel values that fit the network clearly better than those of `dataset`.
+/// Looks for pixel values that fit the network clearly better than those of `dataset`. `are_scores` tells whether its
+/// outputs are class scores; without it their values do.
 ///
 /// # Errors
 /// If the model cannot be run.
 pub fn better_pixel_values(
     model: &ModelProto,
     shapes: &Shapes,
+    are_scores: Option<bool>,
     dataset: &Dataset,
     budget: PixelBudget,
     progress: &Progress,
@@ -98,7 +100,7 @@ pub fn better_pixel_values(
     if images.len() < MIN_IMAGES {
         return unknown("too few images can be read");
     }
-    let outputs = EvaluatedOutput::of(model.graph()?, &ChannelAxes::new());
+    let outputs = EvaluatedOutput::of_scores(model.graph()?, are_scores);
     let tick = progress("check of the preprocessing", 1 + 2 * candidates(Color::Rgb).len());
     let trials = PixelTrials { engine: parsed.build(&[])?, dataset, images, given, tick };
     if let Some(found) = scores::search(&trials, &outputs)? {

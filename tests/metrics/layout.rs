@@ -64,7 +64,7 @@ fn class_scores_are_floats_of_their_shape() {
     assert_eq!(of(&[1, 4, 1, 1]).float().n_classes(), Some(4));
     assert_eq!((of(&[2, 2]).float().n_classes(), of(&[1, 2, 2]).float().n_classes()), (None, None));
     assert_eq!(Compared { batch: 2, ..of(&[2, 2]) }.float().n_classes(), Some(2));
-    let about = EvaluatedOutput { is_float: false, is_softmax: true, ..about("y") };
+    let about = EvaluatedOutput { is_float: false, is_scores: Some(true), ..about("y") };
     assert_eq!(Compared { about, ..of(&[1, 4]) }.float().n_classes(), None);
     let varying = scores(&[1, 4], &[unsure[0], (&[0.1, 0.2], &[0.0; 2])]);
     assert!(!varying.float().is_fixed() && of(&[1, 4]).float().is_fixed());

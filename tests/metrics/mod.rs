@@ -50,7 +50,7 @@ fn about(name: &str) -> EvaluatedOutput {
         tensor: name.to_string(),
         centred: None,
         is_float: true,
-        is_softmax: false,
+        is_scores: None,
         is_selected: false,
         channel_axis: None,
     }
@@ -63,7 +63,7 @@ fn compared<'a>(name: &str, shape: &'a [usize], samples: &[Pair<'a>]) -> Compare
 
 /// The output that a Softmax makes.
 fn scores<'a>(shape: &'a [usize], samples: &[Pair<'a>]) -> Compared<'a> {
-    Compared { about: EvaluatedOutput { is_softmax: true, ..about("y") }, ..compared("y", shape, samples) }
+    Compared { about: EvaluatedOutput { is_scores: Some(true), ..about("y") }, ..compared("y", shape, samples) }
 }
 
 fn prepare(metrics: &[Metric], outputs: &[Compared]) -> Arc<PreparedMetrics> {

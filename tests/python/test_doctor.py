@@ -112,6 +112,19 @@ def test_samples_of_one_class(tmp_path):
     assert results(report)["one_class"] == "unknown"
 
 
+def test_the_task_tells_what_values_leave_open(tmp_path):
+    weight = RNG.normal(size=(27, 6)).astype(np.float32) / 100
+    save(tmp_path / "m.onnx", [("Flatten", ["x"], "f", {}), ("Gemm", ["f", "w", "b"], "y", {})],
+         {"w": weight, "b": np.float32([0, 0, 0.5, 0, 0, 0])}, {"x": (1, 3, 3, 3)})
+    data = arrays(tmp_path / "data", RNG.normal(size=(20, 1, 3, 3, 3)))
+    report, _ = doctor(tmp_path / "m.onnx", *data)
+    assert results(report)["one_class"] == "unknown"
+    _, found = doctor(tmp_path / "m.onnx", *data, "--task", "classify")
+    assert "class 2 for all 20 samples" in found["one_class"][0]["found"]
+    report, _ = doctor(fixture("digits_cnn"), *DIGITS, "--task", "embed")
+    assert results(report)["one_class"] == "unknown"
+
+
 def test_too_few_samples_and_how_many_are_enough(tmp_path):
     _, found = doctor(fixture("digits_cnn"), *arrays(tmp_path / "few", digit_arrays(15)))
     assert found["enough_data"][0]["severity"] == "warning" and found["enough_data"][0]["found"] == "15 samples"

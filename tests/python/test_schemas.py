@@ -95,6 +95,8 @@ def networks(objects):
     objects.calibrate("vit.onnx", "-b", "tensorrt", "--data", "vit.npz", "--shape", "pixels=1x3x16x16", "--out-dir", "vit")
     save(folder / "open.onnx", [("Relu", ["x"], "y", {})], {}, {"x": (1, 3, "h", "w")})
     objects.run("inspect", "inspect", "open.onnx", "-b", "openvino")
+    save(folder / "no_engine.onnx", [("Det", ["x"], "y", {})], {}, {"x": (1, 3, 4, 4)})
+    objects.run("inspect", "inspect", "no_engine.onnx")
     (folder / "masks").mkdir()
     for k, sample in enumerate(test_masks.attention(folder / "attention.onnx", test_masks.LOWEST, "added")):
         np.savez(folder / "masks" / f"{k}.npz", **sample)
