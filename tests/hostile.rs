@@ -1,5 +1,6 @@
 //! Bad input: one clear error that names the smallest place, and nothing left behind.
 
+use crate::support::command::{mqq, run};
 use crate::support::{Attr, GraphBuilder, repository};
 use assert_cmd::Command;
 use mqq::onnx;
@@ -76,6 +77,42 @@ fn every_cut_of_a_model_is_an_error_or_a_model() {
 }
 
 #[test]
+fn inspect_names_operators_that_the_engine_lacks() {
+    let folder = TempDir::new().unwrap();
+    let model = |op: &str, is_open: bool| {
+        let mut g = GraphBuilder::new(13);
+        g.input("x", &[1, 3, 32, 32]);
+        g.op(op, &["x"], "y");
+        g.output("y");
+        let mut model = g.build();
+        model.opset_import.push(OperatorSetIdProto { domain: Some("odd.domain".into()), version: Some(1) });
+        let graph = model.graph.as_mut().unwrap();
+        if op != "Relu" {
+            graph.node[0].domain = Some("odd.domain".into());
+        }
+        if is_open {
+            let tensor = graph.input[0].r#type.as_mut().unwrap().tensor_type.as_mut().unwrap();
+            tensor.shape.as_mut().unwrap().dim[2].dim_value = None;
+        }
+        save(&model, &folder, "model.onnx")
+    };
+    for is_open in [false, true] {
+        for backend in [&[][..], &["-b", "tensorrt"]] {
+            let ran = run(mqq().arg("inspect").arg(model("Warp", is_open)).args(backend));
+            assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+            assert!(ran.stdout.contains("cannot be calibrated: "), "{}", ran.stdout);
+            assert!(ran.stdout.contains("Warp (1 node, first: `Warp_y`)"), "{}", ran.stdout);
+        }
+        let ran = run(mqq().arg("inspect").arg(model("Warp", is_open)).arg("--json"));
+        let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert!(report["engine_error"].as_str().unwrap().contains("Warp"), "{report}");
+        // Samples may give the shape.
+        let ran = run(mqq().arg("inspect").arg(model("Relu", is_open)));
+        assert!(ran.code == 0 && !ran.stdout.contains("cannot be calibrated"), "{}", ran.stdout);
+    }
+}
+
+#[test]
 fn models_that_cannot_be_quantized() {
     let folder = TempDir::new().unwrap();
     let conv = |change: &dyn Fn(&mut ModelProto), name: &str| {
@@ -142,7 +179,10 @@ fn models_that_cannot_be_quantized() {
             vec!["`odd_BatchNormalization`", "training mode", "hint: "],
         ),
         (conv(&nan, "nan.onnx"), vec!["`y.weight`", "1 of 432 values", "hint: "]),
-        (conv(&|m| m.graph.as_mut().unwrap().initializer[0].data_type = Some(10), "half.onnx"), vec!["float16"]),
+        (
+            conv(&|m| m.graph.as_mut().unwrap().initializer[0].data_type = Some(10), "half.onnx"),
+            vec!["(Conv): weight `y.weight` is float16, expected a float32 model", "hint: "],
+        ),
         (conv(&|m| m.graph.as_mut().unwrap().node[0].input[0] = "nowhere".into(), "gap.onnx"), vec!["nowhere"]),
         (
             conv(

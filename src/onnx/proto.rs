@@ -294,6 +294,22 @@ impl ModelProto {
     pub fn graph_mut(&mut self) -> Result<&mut GraphProto> {
         self.graph.as_mut().context("model has no graph")
     }
+
+    /// A model of one of its nodes alone, with `constants` and `inputs` for the tensors that the node reads.
+    #[must_use]
+    pub fn of_node(&self, node: &NodeProto, constants: Vec<TensorProto>, inputs: Vec<ValueInfoProto>) -> ModelProto {
+        let outputs = node.output.iter().filter(|name| !name.is_empty());
+        let graph = GraphProto {
+            name: Some("node".into()),
+            node: vec![node.clone()],
+            initializer: constants,
+            input: inputs,
+            output: outputs.map(|name| ValueInfoProto { name: Some(name.clone()), ..Default::default() }).collect(),
+            ..Default::default()
+        };
+        let (ir_version, opset_import) = (self.ir_version, self.opset_import.clone());
+        ModelProto { ir_version, opset_import, graph: Some(graph), ..Default::default() }
+    }
 }
 
 impl GraphProto {

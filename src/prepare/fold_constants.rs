@@ -5,14 +5,15 @@
 //!
 //! 1. it makes an output of the graph, has a subgraph, is of another domain than ONNX's, or draws random numbers;
 //! 2. the engine fails on it, or gives another type than the graph has;
-//! 3. its outputs take more than 1 MiB and more than its inputs: a file would grow for nothing.
+//! 3. its outputs take more than 1 MiB and more than its inputs: a file would grow for nothing. A Cast of float16 to
+//!    float32 is computed all the same: its output is a weight.
 
-use super::{Change, Pass};
+use super::{Change, FLOAT16, Pass, is_cast_to_float};
 use crate::engine::Parsed;
 use crate::onnx::graph::{GraphIndex, drop_unused};
 use crate::onnx::inputs::Shapes;
 use crate::onnx::node;
-use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
+use crate::onnx::proto::{ModelProto, NodeProto, TensorProto};
 use crate::onnx::tensor;
 use crate::onnx::value_info::ValueInfos;
 use anyhow::{Result, ensure};
@@ -41,9 +42,9 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
         let operands = names.into_iter().map(|name| stored(name).or_else(|| computed.get(name)));
         let Some(operands) = operands.collect::<Option<Vec<&TensorProto>>>() else { continue };
         let outputs = evaluate(model, node, &operands);
-        let Some(outputs) = outputs.ok().filter(|outputs| is_as_expected(&value_info, outputs, &operands)) else {
-            continue;
-        };
+        let may_grow = is_cast_to_float(node) && operands.iter().all(|operand| operand.data_type() == FLOAT16);
+        let expected = |outputs: &Vec<TensorProto>| is_as_expected(&value_info, outputs, &operands, may_grow);
+        let Some(outputs) = outputs.ok().filter(expected) else { continue };
         computed.extend(outputs.into_iter().map(|output| (output.name().to_string(), output)));
         folded.insert(node_idx);
     }
@@ -77,26 +78,17 @@ fn may_fold(index: &GraphIndex, node: &NodeProto) -> bool {
 /// The outputs of the node that have names, in their order.
 fn evaluate(model: &ModelProto, node: &NodeProto, operands: &[&TensorProto]) -> Result<Vec<TensorProto>> {
     let names: Vec<&String> = node.output.iter().filter(|name| !name.is_empty()).collect();
-    let output = |name: &&String| ValueInfoProto { name: Some((*name).clone()), ..Default::default() };
-    let graph = GraphProto {
-        name: Some("constant".into()),
-        node: vec![node.clone()],
-        initializer: operands.iter().map(|&operand| operand.clone()).collect(),
-        output: names.iter().map(output).collect(),
-        ..Default::default()
-    };
-    let (ir_version, opset_import) = (model.ir_version, model.opset_import.clone());
-    let alone = ModelProto { ir_version, opset_import, graph: Some(graph), ..Default::default() };
+    let alone = model.of_node(node, operands.iter().map(|&operand| operand.clone()).collect(), Vec::new());
     let values = Parsed::new(&alone, &Shapes::new())?.build(&[])?.session()?.run_values(Vec::new())?;
     ensure!(values.len() == names.len(), "the engine returned {} outputs, expected {}", values.len(), names.len());
     names.into_iter().zip(values).map(|(name, value)| value.to_proto(name)).collect()
 }
 
-fn is_as_expected(value_info: &ValueInfos, outputs: &[TensorProto], operands: &[&TensorProto]) -> bool {
+fn is_as_expected(value_info: &ValueInfos, outputs: &[TensorProto], operands: &[&TensorProto], may_grow: bool) -> bool {
     let is_of_type = |output: &TensorProto| value_info.data_type(output.name()) == output.data_type;
     let sizes: [Option<usize>; 2] = [outputs.iter().map(bytes).sum(), operands.iter().copied().map(bytes).sum()];
     let [Some(n_output), Some(n_input)] = sizes else { return false };
-    outputs.iter().all(is_of_type) && n_output <= n_input.max(MAX_GROWTH)
+    outputs.iter().all(is_of_type) && (may_grow || n_output <= n_input.max(MAX_GROWTH))
 }
 
 /// Bytes of a tensor's values; `None` for text.

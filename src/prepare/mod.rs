@@ -25,9 +25,11 @@ pub use graph::{Demands, PreparedGraph, prepare_file};
 pub use multiply_and_add::multiply_and_add;
 
 use crate::diag::WithHint;
-use crate::onnx::proto::{GraphProto, ModelProto, ValueInfoProto};
+use crate::onnx::integers::type_name;
+use crate::onnx::node::{self, node_name};
+use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
 use crate::onnx::tensor::DataType;
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow};
 use std::collections::BTreeMap;
 
 /// A change to a model that keeps its outputs.
@@ -114,15 +116,35 @@ pub fn check_float(model: &ModelProto) -> Result<()> {
         return Err(anyhow!("is already quantized ({}), expected a float32 model", list.join(", "))
             .hint("quantize the float model that it comes from"));
     }
-    const FLOAT16: [i32; 2] = [10, 16];
-    let half = graph.initializer.iter().filter(|t| FLOAT16.contains(&t.data_type())).count();
-    let is_half = |value: &&ValueInfoProto| value.tensor_type().is_some_and(|t| FLOAT16.contains(&t.elem_type()));
-    let half_input = graph.input.iter().find(is_half);
-    ensure!(
-        half == 0 && half_input.is_none(),
-        anyhow!("is a float16 model ({half} float16 weights), expected float32").hint("export it in float32")
-    );
+    let weights: BTreeMap<&str, i32> = graph.initializer.iter().map(|t| (t.name(), t.data_type())).collect();
+    let type_of = |input: &ValueInfoProto| input.tensor_type().map_or(0, |tensor| tensor.elem_type());
+    let is_half = |found: i32| matches!(found, FLOAT16 | BFLOAT16);
+    let hint = "export it in float32";
+    let mut inputs = graph.input.iter().filter(|input| !weights.contains_key(input.name()));
+    if let Some(input) = inputs.find(|input| is_half(type_of(input))) {
+        let (name, found) = (input.name(), type_name(type_of(input)));
+        return Err(anyhow!("input `{name}` is {found}, expected a float32 model").hint(hint));
+    }
+    for node in &graph.node {
+        // A weight that is cast to float32 is a float32 weight.
+        let is_refused = |found: i32| is_half(found) && !(found == FLOAT16 && is_cast_to_float(node));
+        let mut read = node.input.iter().filter_map(|name| weights.get_key_value(name.as_str()));
+        if let Some((weight, found)) = read.find(|(_, found)| is_refused(**found)) {
+            let (name, op, found) = (node_name(node), node.op_type(), type_name(*found));
+            return Err(
+                anyhow!("node `{name}` ({op}): weight `{weight}` is {found}, expected a float32 model").hint(hint)
+            );
+        }
+    }
     Ok(())
+}
+
+const FLOAT16: i32 = 10;
+const BFLOAT16: i32 = 16;
+
+/// Whether the node casts to float32.
+fn is_cast_to_float(node: &NodeProto) -> bool {
+    node::is_standard(node) && node.op_type() == "Cast" && node::int(node, "to", 0) == DataType::Float as i64
 }
 
 /// Whether an initializer holds float32 values.

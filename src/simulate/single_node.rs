@@ -5,7 +5,7 @@ use crate::engine::{Engine, Parsed, Session, Value};
 use crate::onnx::inputs::Shapes;
 use crate::onnx::node::node_name;
 use crate::onnx::proto::{
-    Dimension, GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, TensorType, TypeProto, ValueInfoProto,
+    Dimension, ModelProto, NodeProto, TensorProto, TensorShapeProto, TensorType, TypeProto, ValueInfoProto,
 };
 use anyhow::{Context, Result};
 use rayon::prelude::*;
@@ -46,21 +46,8 @@ impl OneNodeModel {
         constants: Vec<TensorProto>,
         inputs: &[NamedValue],
     ) -> OneNodeModel {
-        let outputs = node.output.iter().filter(|name| !name.is_empty());
-        let graph = GraphProto {
-            name: Some("step".into()),
-            node: vec![node.clone()],
-            initializer: constants,
-            input: inputs.iter().map(|input| value_info(input.name, input.value)).collect(),
-            output: outputs.map(|name| ValueInfoProto { name: Some(name.clone()), ..Default::default() }).collect(),
-            ..Default::default()
-        };
-        OneNodeModel(ModelProto {
-            ir_version: model.ir_version,
-            opset_import: model.opset_import.clone(),
-            graph: Some(graph),
-            ..Default::default()
-        })
+        let inputs = inputs.iter().map(|input| value_info(input.name, input.value)).collect();
+        OneNodeModel(model.of_node(node, constants, inputs))
     }
 
     /// Bytes of the constants, four for each value.

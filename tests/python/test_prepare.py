@@ -194,6 +194,18 @@ def test_a_node_with_constant_inputs_is_folded(tmp_path):
     assert {"table", "w", "d", "nothing", "rows"} < stored and not stored & {"cube", "first", "last", "size", "many"}
 
 
+def test_weights_of_float16_that_are_cast_are_float32(tmp_path):
+    """However large they are."""
+    nodes = [("Cast", ["half"], ["w"], {"to": TensorProto.FLOAT}), ("MatMul", ["x", "w"], ["a"], {}),
+             ("MatMul", ["a", "w"], ["y"], {})]
+    half = np.float16(floats(800, 800) / 30)
+    after = check(model(13, nodes, {"half": half}, shape=(4, 800)), tmp_path, 13)
+    assert [node.op_type for node in after.graph.node] == ["MatMul", "MatMul"]
+    (w,) = after.graph.initializer
+    np.testing.assert_array_equal(numpy_helper.to_array(w), half.astype(np.float32))
+    assert (w.name, w.data_type) == ("w", TensorProto.FLOAT)
+
+
 def test_a_copy_is_bypassed(tmp_path):
     """Readers read what it copies. An output of the graph keeps its name, and a Cast to another type stays."""
     nodes = [("Identity", ["x"], ["a"], {}), ("Identity", ["a"], ["same"], {}), ("Relu", ["a"], ["b"], {}),
