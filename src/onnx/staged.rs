@@ -4,6 +4,7 @@ use super::proto::ModelProto;
 use super::{ensure_fits, external, fits, pieces, sha256};
 use crate::guard;
 use anyhow::{Context, Result, bail};
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{File, Metadata, TryLockError};
 use std::io::Write;
@@ -80,10 +81,11 @@ impl Staged {
     /// SHA-256 of what was written for `path`, in hexadecimal.
     ///
     /// # Errors
-    /// If nothing was, or it cannot be read.
+    /// If nothing was, or it cannot be read. The message starts with the path.
     pub fn sha256(&self, path: &Path) -> Result<String> {
         let staged = self.files.iter().find(|staged| staged.path == path);
-        sha256(staged.context("internal error: nothing was staged")?.file.path())
+        let staged = staged.context("internal error: nothing was staged")?;
+        sha256(staged.file.path()).with_context(|| format!("`{}`", path.display()))
     }
 
     /// A temporary file that will be renamed to `path`.
@@ -117,6 +119,11 @@ impl Staged {
             };
             finish().with_context(|| format!("`{}`", path.display()))?;
         }
+        let folders: BTreeSet<PathBuf> =
+            self.files.iter().map(|staged| folder_of(&staged.target).to_path_buf()).collect();
+        // So that runs to the same files at the same time do not mix theirs, where folders can be locked.
+        let locked: Vec<File> = folders.iter().filter_map(|folder| File::open(folder).ok()).collect();
+        locked.iter().for_each(|folder| drop(folder.lock()));
         for StagedFile { file, path, target } in self.files {
             let renamed = file.persist(&target).map_err(|error| error.error);
             renamed.with_context(|| format!("`{}`: cannot be replaced", path.display()))?;
