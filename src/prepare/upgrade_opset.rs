@@ -292,9 +292,8 @@ fn softmax(mut old: OldNode) -> Result<Vec<NodeProto>> {
     let shape = old.value_info.shape(&input).or_else(|| old.value_info.shape(&output));
     let same = match shape {
         Some(shape) => {
-            let rank = shape.len() as i64;
-            let from = if axis < 0 { axis + rank } else { axis };
-            (0..rank).contains(&from) && shape[from as usize + 1..].iter().all(|&dim| dim == 1)
+            let from = usize::try_from(node::from_first(axis, shape.len())).ok();
+            from.and_then(|from| shape.get(from + 1..)).is_some_and(|inner| inner.iter().all(|&dim| dim == 1))
         }
         None => axis == -1,
     };

@@ -36,7 +36,7 @@ pub fn resolve_with(backend: &str, switches: &[String], sets: &[String], catalog
     changed(backend, (switches, sets), Absent::IsError, catalog)
 }
 
-/// The table of wider types that may replace `scheme`, with the same `switches` and `sets`. What they remove may be
+/// The table of wider types that may replace `scheme`, with the same `switches` and `sets`. Keys that they remove may be
 /// missing in it.
 ///
 /// # Errors

@@ -56,17 +56,12 @@ fn check_axis(
     wanted: &Parameter,
     report: &mut RuleReport,
 ) {
-    let rank = graph.shape(qdq.input).map(|shape| shape.len() as i64);
-    let from_front = |axis: i64| match rank {
-        Some(rank) if axis < 0 => axis + rank,
-        _ => axis,
-    };
+    let rank = graph.shape(qdq.input).map(|shape| shape.len());
+    let from_front = |axis: i64| rank.map_or(axis, |rank| node::from_first(axis, rank));
     let one_scale = match wanted {
         Parameter::Number(_) => false,
         Parameter::Name(text) if text == "output" => false,
-        Parameter::Name(text) if text == "columns" => {
-            rank.is_some_and(|rank| node::columns(input, rank as usize).is_none())
-        }
+        Parameter::Name(text) if text == "columns" => rank.is_some_and(|rank| node::columns(input, rank).is_none()),
         _ => true,
     };
     if one_scale {
@@ -87,12 +82,12 @@ fn check_axis(
 }
 
 /// The axis of the output channels in a node's constant input, where it is known.
-fn output_axis(node: &NodeProto, input: usize, rank: Option<i64>) -> Option<i64> {
+fn output_axis(node: &NodeProto, input: usize, rank: Option<usize>) -> Option<i64> {
     if !matches!(node.op_type(), "Conv" | "ConvTranspose" | "Gemm" | "MatMul") {
         return None;
     }
     match node::output_axis(node, input) {
-        axis if axis < 0 => Some(rank? + axis),
+        axis if axis < 0 => Some(node::from_first(axis, rank?)),
         axis => Some(axis),
     }
 }

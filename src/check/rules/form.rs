@@ -7,6 +7,7 @@ use super::{Check, Finding, RuleReport};
 use crate::check::{NodeInput, QdqGraph, QdqNode, QdqOperator};
 use crate::diag::count;
 use crate::onnx::integers::type_name;
+use crate::onnx::node;
 use crate::scheme::RuleCall;
 
 /// The nodes must be valid ONNX: inputs, element types of the opset, shapes of the parameters.
@@ -102,8 +103,8 @@ fn check_parameters(graph: &QdqGraph, qdq: &QdqNode, report: &mut RuleReport) {
     if !qdq.is_per_channel() {
         return;
     }
-    let rank = shape.len() as i64;
-    let axis = if qdq.axis < 0 { qdq.axis + rank } else { qdq.axis };
+    let rank = shape.len();
+    let axis = node::from_first(qdq.axis, rank);
     let Some(n) = usize::try_from(axis).ok().and_then(|axis| shape.get(axis)) else {
         let expected = format!("within rank {rank}");
         let found = qdq.axis.to_string();
