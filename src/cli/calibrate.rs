@@ -6,9 +6,9 @@ use super::files::{DataOption, check_models, ensure_readable};
 use super::options::{MixedArgs, PreprocessArgs, SampleArgs, ShapeArgs, StaticArgs, TargetsArgs};
 use super::origin::{Origin, data_sha256, options_sha256};
 use super::print::err;
-use super::quantize::{
-    Collected, QuantizeArgs, Quantizing, RunData, RunPaths, Target, effort_help, effort_levels, request,
-};
+use super::quantize::{Collected, Quantizing, Target};
+use super::quantize_args::{QuantizeArgs, RunData, effort_help, effort_levels, request};
+use super::results::RunPaths;
 use super::zoo::{self, ZooArgs};
 use crate::calibrate::CalibrationOptions;
 use crate::data;

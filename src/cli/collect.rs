@@ -5,7 +5,7 @@ use super::complete;
 use super::files::ensure_readable;
 use super::options::{StaticArgs, resolve_backend, wider_table};
 use super::print::{Bar, out};
-use super::quantize::QuantizeArgs;
+use super::quantize_args::QuantizeArgs;
 use crate::backends::BUILT_IN;
 use crate::diag::{count, file_name};
 use crate::foreign;

@@ -1,88 +1,23 @@
-//! Options and steps that `mqq calibrate` and `mqq solve` share: from a request to written files.
+//! Steps that `mqq calibrate` and `mqq solve` share: from requests to written files.
 
-use super::options::{AxisArgs, MixedArgs, PrintArgs, RARE, SelectArgs, TaskArgs};
 use super::origin::Origin;
 use super::print::{Bar, err, out};
-use super::{ErrorReport, Failure, JsonReport, complete, print_error};
-use crate::calibrate::CalibrationOptions;
-use crate::diag::{Exit, WithHint, count, file_name};
-use crate::export::{self, Format};
-use crate::heads::HeadRequest;
+use super::quantize_args::QuantizeArgs;
+use super::results::{CalibratedModel, RunPaths, Strict};
+use super::{Failure, JsonReport, print_error};
+use crate::diag::{Exit, WithHint, file_name};
+use crate::export;
 use crate::import::ImportedRanges;
-use crate::mixed::{Missed, Mixed};
-use crate::observers::{self, OBSERVERS, Spelled, by_spelling, canonical};
-use crate::onnx::inputs::Shapes;
 use crate::onnx::{RunFile, Staged, encode};
 use crate::pipeline::{self, Outcome, Request};
 use crate::report::{self, Summary};
-use crate::scheme::{Scheme, WeightStorage};
+use crate::scheme::Scheme;
 use crate::sidecar::{QuantizedRecord, Sidecar};
 use crate::statistics::{SavedStatistics, UntilStable};
-use crate::tune::{self, Effort, methods};
 use anyhow::{Context, Result, anyhow, ensure};
-use clap::ValueHint;
-use serde::Serialize;
-use serde_with::skip_serializing_none;
-use std::collections::BTreeMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
-
-/// Options of everything behind the statistics of the data.
-#[derive(Debug, clap::Args)]
-pub struct QuantizeArgs {
-    #[command(flatten)]
-    pub select: SelectArgs,
-    /// Quantize up to these tensors; write the rest as a float tail
-    #[arg(long, value_name = "TENSOR,…", value_delimiter = ',')]
-    pub outputs: Vec<String>,
-    /// Formats to write besides the sidecar (see `mqq export --list`)
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', add = complete::formats())]
-    pub emit: Option<Vec<String>>,
-    /// Write a report of the run as .html, .md, .txt or .json
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub report: Option<PathBuf>,
-    #[arg(long, value_name = "NAME", help = observer_help(), add = complete::observers())]
-    pub observer: Option<String>,
-    /// Range observer of weights: one of the above, but not auto
-    #[arg(long, value_name = "NAME", add = complete::observers())]
-    weight_observer: Option<String>,
-    /// Store weights as integer (with DQ) or float (with Q and DQ)
-    #[arg(long, value_name = "HOW", value_parser = ["integer", "float"], hide_possible_values = true)]
-    weights: Option<String>,
-    /// Methods to try instead of the effort's: names, or none
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', add = complete::methods())]
-    methods: Option<Vec<String>>,
-    /// Share of multiply-adds that rescue may leave float [default: 5]
-    #[arg(long, value_name = "PERCENT", value_parser = percent)]
-    rescue: Option<f64>,
-    /// Insert no Mul or Add before layers
-    #[arg(long)]
-    no_insert: bool,
-    #[command(flatten)]
-    axes: AxisArgs,
-    #[command(flatten)]
-    pub task: TaskArgs,
-    /// Fail with exit code 3 on a warning, and write nothing
-    #[arg(long)]
-    strict: bool,
-    #[command(flatten)]
-    pub print: PrintArgs,
-    /// Also print changes of the model, and why nodes stay float
-    #[arg(long, short, display_order = RARE)]
-    verbose: bool,
-}
-
-/// The samples of a run, and how they are used.
-pub(super) struct RunData {
-    pub effort: String,
-    pub shapes: Shapes,
-    pub calibration: CalibrationOptions,
-    /// Whether ranges are read from a file.
-    pub has_ranges: bool,
-    pub threads: usize,
-}
 
 /// A backend to quantize for, with the paths of all models.
 pub(super) struct Target {
@@ -258,216 +193,6 @@ impl Quantizing<'_> {
     }
 }
 
-/// Paths of one model.
-pub(super) struct RunPaths {
-    pub model: PathBuf,
-    pub output: PathBuf,
-    pub sidecar: PathBuf,
-    /// The float model after the tensors of `--outputs`.
-    pub tail: Option<PathBuf>,
-    pub emitted: Vec<(&'static Format, PathBuf)>,
-    /// The origin of the results, where it is kept beside them.
-    pub origin: Option<Origin>,
-    pub report: Option<PathBuf>,
-}
-
-impl RunPaths {
-    /// All results.
-    fn results(&self) -> impl Iterator<Item = &PathBuf> {
-        let emitted = self.emitted.iter().map(|(_, path)| path);
-        [&self.output, &self.sidecar].into_iter().chain(&self.tail).chain(&self.report).chain(emitted)
-    }
-
-    /// Whether all results exist, have the same origin, and model and sidecar are of one run.
-    pub fn are_up_to_date(&self) -> bool {
-        let is_same = |origin: &Origin| origin.differing(&self.output).is_some_and(|differing| differing.is_empty());
-        let is_up_to_date = self.results().all(|path| path.exists()) && self.origin.as_ref().is_some_and(is_same);
-        is_up_to_date && !self.are_mixed()
-    }
-
-    /// Whether model and sidecar exist, and are of two runs.
-    fn are_mixed(&self) -> bool {
-        self.output.exists() && Sidecar::beside(&self.output).is_some_and(|sidecar| !sidecar.is_of(&self.output))
-    }
-
-    /// [`RunPaths::results`] and possible further files, with their roles.
-    pub fn written(&self) -> Vec<RunFile> {
-        let of_model = |role: &str| format!("{role} of `{}`", self.model.display());
-        let mut written = RunFile::written_model(&of_model("quantized model"), &self.output).to_vec();
-        written.push(RunFile::new(of_model("sidecar"), &self.sidecar));
-        written.extend(self.tail.iter().map(|tail| RunFile::new(of_model("tail"), tail)));
-        written.extend(self.report.iter().map(|report| RunFile::new(of_model("report"), report)));
-        for (format, path) in &self.emitted {
-            written.push(RunFile::new(of_model(&format!("format `{}`", format.name)), path));
-        }
-        written.extend(self.origin.iter().map(|_| RunFile::new(of_model("origin"), &Origin::path(&self.output))));
-        written
-    }
-
-    /// A report with the model and its results; the caller fills in the rest.
-    pub fn report(&self) -> CalibratedModel {
-        let emitted = self.emitted.iter();
-        CalibratedModel {
-            model: self.model.display().to_string(),
-            output: Some(self.output.display().to_string()),
-            sidecar: Some(self.sidecar.display().to_string()),
-            tail: self.tail.as_ref().map(|tail| tail.display().to_string()),
-            report: self.report.as_ref().map(|report| report.display().to_string()),
-            emitted: emitted.map(|(format, path)| (format.name, path.display().to_string())).collect(),
-            ..CalibratedModel::default()
-        }
-    }
-}
-
-/// A model in the JSON report.
-#[skip_serializing_none]
-#[derive(Default, Serialize)]
-pub(super) struct CalibratedModel {
-    pub model: String,
-    pub backend: Option<String>,
-    pub status: &'static str,
-    #[serde(flatten)]
-    pub error: Option<ErrorReport>,
-    pub output: Option<String>,
-    pub sidecar: Option<String>,
-    pub tail: Option<String>,
-    pub report: Option<String>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub emitted: BTreeMap<&'static str, String>,
-    /// Size of the quantized model.
-    pub n_bytes: Option<u64>,
-    /// The file of the statistics.
-    pub statistics: Option<String>,
-    /// The samples that were taken, where that went by the ranges.
-    pub until_stable: Option<UntilStable>,
-    /// The result of a missed goal; of a met one it is in `summary`.
-    pub mixed_precision: Option<Mixed>,
-    pub summary: Option<Summary>,
-}
-
-impl CalibratedModel {
-    /// The report of a failed run, and the exit code of the command after it.
-    pub fn failed(model: String, error: &anyhow::Error, exit: Exit) -> (CalibratedModel, Exit) {
-        let missed = error.downcast_ref::<Missed>().map(|Missed(mixed)| (**mixed).clone());
-        let is_quality = missed.is_some() || error.is::<Strict>();
-        let exit = match (is_quality, exit) {
-            (true, Exit::Done | Exit::Quality) => Exit::Quality,
-            _ => Exit::Failed,
-        };
-        let failed = CalibratedModel {
-            model,
-            status: if missed.is_some() { "missed" } else { "failed" },
-            error: Some(ErrorReport::of(error)),
-            mixed_precision: missed,
-            ..CalibratedModel::default()
-        };
-        (failed, exit)
-    }
-}
-
-pub(super) fn effort_levels() -> clap::builder::PossibleValuesParser {
-    Effort::LEVELS.iter().map(|(name, _)| *name).collect::<Vec<_>>().into()
-}
-
-/// The effort levels, for the end of a help.
-pub(super) fn effort_help() -> String {
-    let levels = Effort::LEVELS.iter().map(|(name, help)| format!("  {name}  {help}\n"));
-    format!("Effort levels:\n{}", levels.collect::<String>())
-}
-
-fn observer_help() -> String {
-    let names: Vec<&str> = OBSERVERS.iter().map(|observer| observer.name).collect();
-    format!("Range observer: {}", names.join(", "))
-}
-
-/// Default share of the multiply-adds that rescue may leave float.
-const RESCUE: f64 = 0.05;
-
-fn percent(text: &str) -> Result<f64> {
-    let percent: f64 = text.parse().context("expected a number of percent")?;
-    ensure!((0.0..=100.0).contains(&percent), "expected 0 to 100 percent");
-    Ok(percent)
-}
-
-/// The request from the options, without given ranges.
-pub(super) fn request(
-    args: &QuantizeArgs,
-    mixed: &MixedArgs,
-    data: RunData,
-    mut scheme: Scheme,
-    mut head: HeadRequest,
-) -> Result<Request> {
-    let RunData { effort: level, shapes, calibration, has_ranges, threads } = data;
-    let mixed = mixed.resolve(&mut scheme, calibration.has_samples(), &mut head)?;
-    let observer = |asked: &Option<String>, default: &str| -> Result<_> {
-        let spelling = canonical(asked.as_deref().unwrap_or(default));
-        Ok(Spelled { observer: by_spelling(&spelling)?, spelling })
-    };
-    let storage = match args.weights.as_deref() {
-        Some("float") => WeightStorage::Float,
-        Some(_) => WeightStorage::Integer,
-        None => scheme.weight_storage,
-    };
-    ensure!(
-        calibration.has_samples() || has_ranges || !scheme.has_ranges(storage),
-        anyhow!("--data is missing, expected samples: backend `{}` needs ranges of activations", scheme.name)
-            .hint("or read ranges from a file: --ranges-from")
-    );
-    let effort = Effort::of(&level).context("unknown effort")?;
-    let methods: Option<Vec<&'static str>> = match &args.methods {
-        None => None,
-        Some(list) => Some(methods::names(list).context("--methods")?),
-    };
-    ensure!(
-        level != "0" || methods.as_ref().is_none_or(Vec::is_empty),
-        "--methods with --effort 0, expected 1 or more: effort 0 evaluates no samples"
-    );
-    let rescue = match args.rescue {
-        Some(percent) => percent / 100.0,
-        None if level == "0" || methods.is_some() => 0.0,
-        None => RESCUE,
-    };
-    ensure!(
-        level != "0" || rescue == 0.0,
-        "--rescue with --effort 0, expected 1 or more: effort 0 evaluates no samples"
-    );
-    let evaluates =
-        mixed.is_some() || rescue > 0.0 || level != "0" && methods.as_ref().is_none_or(|list| !list.is_empty());
-    ensure!(
-        evaluates || head == HeadRequest::default(),
-        "--task and --head: nothing is evaluated, expected methods with --effort 1 or more, or a goal"
-    );
-    let activation = observer(&args.observer, &scheme.observers.activation)?;
-    let weight = observer(&args.weight_observer, &scheme.observers.weight)?;
-    ensure!(
-        level != "0" || activation.observer.choices.is_empty(),
-        "observer `{}` with --effort 0, expected 1 or more: effort 0 evaluates no samples",
-        activation.spelling
-    );
-    ensure!(
-        weight.observer.choices.is_empty(),
-        "observer `{}` is for activations only, expected another one for weights",
-        weight.spelling
-    );
-    Ok(Request {
-        scheme,
-        shapes,
-        outputs: args.outputs.clone(),
-        selection: args.select.resolve()?,
-        calibration,
-        ranges: None,
-        observers: observers::ObserverOptions { activation, is_given: args.observer.is_some(), weight },
-        tune: tune::TuningOptions { effort, methods, rescue },
-        axes: args.axes.resolve()?,
-        head,
-        inserts: !args.no_insert,
-        mixed,
-        storage,
-        threads,
-        wider: None,
-    })
-}
-
 /// The output paths of all models.
 fn paths(
     args: &QuantizeArgs,
@@ -509,22 +234,6 @@ fn paths(
     }
     Ok(all)
 }
-
-/// A run with `--strict` that ended with warnings.
-#[derive(Debug)]
-struct Strict {
-    model: String,
-    warnings: Vec<String>,
-}
-
-impl fmt::Display for Strict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let warnings = count(self.warnings.len(), "warning");
-        write!(f, "`{}`: {warnings}, expected none with --strict: {}", self.model, self.warnings.join("; "))
-    }
-}
-
-impl std::error::Error for Strict {}
 
 /// Quantizes a model, writes its results and prints a report. Also returns the size of the quantized model.
 ///

@@ -5,9 +5,9 @@ use super::collect::read;
 use super::files::{DataOption, check_models, ensure_readable};
 use super::options::{MixedArgs, StaticArgs, TargetsArgs, ThreadArgs};
 use super::print::err;
-use super::quantize::{
-    Collected, QuantizeArgs, Quantizing, RunData, RunPaths, Target, effort_help, effort_levels, request,
-};
+use super::quantize::{Collected, Quantizing, Target};
+use super::quantize_args::{QuantizeArgs, RunData, effort_help, effort_levels, request};
+use super::results::RunPaths;
 use crate::calibrate::CalibrationOptions;
 use crate::data::Preprocessing;
 use crate::diag::{Exit, WithHint};

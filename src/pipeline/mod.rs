@@ -8,7 +8,9 @@ mod compare;
 mod data_warnings;
 mod doctor;
 mod evaluate;
+mod improve;
 mod record;
+mod request;
 mod runnable;
 mod stable;
 mod tensors;
@@ -17,173 +19,34 @@ pub use collect::{CollectRequest, collect};
 pub use compare::{CompareRequest, Comparison, compare};
 pub use doctor::{Diagnosis, DoctorRequest, doctor};
 pub use evaluate::{LABELLED_TOP5, ModelEvaluation, OF_ONE_MODEL, OutputValues, evaluate};
+pub use improve::Improved;
+pub use request::Request;
 pub use tensors::{ComparedTensor, ComparedTensors};
 
-use crate::calibrate::{self, CalibrationStatistics, SampleSet, observed_tensors};
+use crate::calibrate::{CalibrationStatistics, SampleSet, observed_tensors};
 use crate::check::{Checked, ensure_kept};
 use crate::data::add_shapes;
 use crate::diag::{WithHint, count, hint_of};
 use crate::engine::Parsed;
-use crate::equalize::{insertable, with_inserted};
-use crate::heads::HeadRequest;
-use crate::import::ImportedRanges;
-use crate::metrics::{ChannelAxes, OutputGroups};
-use crate::mixed::{Mixed, Task, Wanted, choose_precisions, rescue};
-use crate::observers::{self, by_spelling};
 use crate::onnx;
-use crate::onnx::edit::{InsertedMul, ModelEdit, edited};
+use crate::onnx::edit::{ModelEdit, edited};
 use crate::onnx::inputs::{Shapes, open_inputs};
-use crate::onnx::names::Names;
 use crate::onnx::proto::ModelProto;
-use crate::onnx::value_info::ValueInfos;
 use crate::place::{Placement, Selection, WideNodes, is_transformer, place};
-use crate::plan::{Observers, QuantPlan, decide, unlike_tensors, warning_of_unlike};
+use crate::plan::{QuantPlan, decide, unlike_tensors, warning_of_unlike};
 use crate::prepare::{PreparedGraph, prepare_file, raise_opset};
 use crate::progress::Progress;
-use crate::quant::GivenRange;
 use crate::rewrite::rewrite;
 use crate::scheme::{Scheme, WIDE_OPSET, WeightStorage};
 use crate::sidecar::Sidecar;
-use crate::simulate::{OutputOptions, PreparedNodes};
 use crate::tune::accept::BROKEN;
-use crate::tune::{
-    self, Chosen, EvaluatedTask, Lowest, MethodOutcome, PlannedModel, Proposals, Setup, TensorErrors, Tuned, Whole,
-    choose, ensure_gain, propose, tune_planned,
-};
+use crate::tune::{Lowest, PlannedModel, Proposals, Setup, propose};
 use anyhow::{Context, Result, anyhow};
 use data_warnings::data_warnings;
-use serde::Serialize;
-use serde_with::skip_serializing_none;
-use std::collections::{BTreeMap, BTreeSet};
+use improve::improve;
+use request::Known;
+use std::collections::BTreeSet;
 use std::path::Path;
-
-/// Options of a run.
-pub struct Request {
-    /// The backend's table, with switches applied.
-    pub scheme: Scheme,
-    /// Shapes for inputs with open dimensions.
-    pub shapes: Shapes,
-    /// Tensors to cut the model at; none for the whole model.
-    pub outputs: Vec<String>,
-    /// Nodes to exclude or select.
-    pub selection: Selection,
-    /// The calibration data.
-    pub calibration: calibrate::CalibrationOptions,
-    /// Given ranges of activations, which need no data.
-    pub ranges: Option<ImportedRanges>,
-    /// Range observers.
-    pub observers: observers::ObserverOptions,
-    /// Options of tuning.
-    pub tune: tune::TuningOptions,
-    /// Channel axes that the user gives, by output.
-    pub axes: ChannelAxes,
-    /// The network's task and head, as far as the user gives them.
-    pub head: HeadRequest,
-    /// Whether Muls for channel scales may be inserted, where the table allows it.
-    pub inserts: bool,
-    /// Mixed precision, where the user asks for it.
-    pub mixed: Option<Wanted>,
-    /// Storage of weights.
-    pub storage: WeightStorage,
-    /// Samples that run at the same time.
-    pub threads: usize,
-    /// The request that replaces this one for transformers and for networks that its table breaks, with the table of wider
-    /// types.
-    pub wider: Option<Box<Request>>,
-}
-
-impl Request {
-    /// Given ranges, by tensor.
-    fn given(&self) -> Option<&BTreeMap<String, GivenRange>> {
-        self.ranges.as_ref().map(|imported| &imported.ranges)
-    }
-
-    /// The inputs that all methods share.
-    fn setup<'a>(&'a self, known: &'a Known, samples: Option<&'a SampleSet>, progress: &'a Progress<'a>) -> Setup<'a> {
-        Setup {
-            scheme: &self.scheme,
-            value_info: &known.value_info,
-            selection: &known.selection,
-            insertable: &known.insertable,
-            copies: &known.copies,
-            shapes: &known.shapes,
-            observers: &self.observers,
-            has_given_ranges: self.ranges.is_some(),
-            has_goal: self.mixed.is_some(),
-            options: &self.tune,
-            outputs: OutputOptions {
-                axes: &self.axes,
-                head: &self.head,
-                input: samples.and_then(SampleSet::image_size),
-            },
-            prepared: &known.prepared,
-            samples,
-            progress,
-        }
-    }
-
-    /// Whether ranges of activations are written.
-    fn has_ranges(&self) -> bool {
-        self.scheme.has_ranges(self.storage)
-    }
-
-    /// Whether samples are run again after calibration.
-    pub fn runs_again(&self) -> bool {
-        self.tune.looks_again() || self.mixed.is_some()
-    }
-
-    /// Later uses of the samples.
-    fn data_use(&self) -> calibrate::Use {
-        let batch_size = self.observers.activation.observer.batch_size;
-        calibrate::Use { batch_size, loads_again: self.runs_again() }
-    }
-}
-
-/// Facts about a prepared model before anything runs.
-struct Known {
-    /// Types and shapes, also of tensors that may be inserted.
-    value_info: ValueInfos,
-    /// Nodes to exclude or select.
-    selection: Selection,
-    /// Candidate Muls for channel scales.
-    insertable: Vec<InsertedMul>,
-    /// Names for copies of tensors at the borders of a region of wider types, by tensor.
-    copies: BTreeMap<String, String>,
-    /// Shapes of open inputs.
-    shapes: Shapes,
-    /// Nodes that passes share.
-    prepared: PreparedNodes,
-}
-
-impl Known {
-    fn new(
-        model: &ModelProto,
-        value_info: ValueInfos,
-        placement: &Placement,
-        request: &Request,
-        shapes: Shapes,
-    ) -> Result<Known> {
-        let graph = model.graph()?;
-        let inserts = request.inserts && request.scheme.insert_scales.is_some() && request.ranges.is_none();
-        let insertable = if inserts { insertable(graph, &value_info, placement) } else { Vec::new() };
-        let is_float = request.scheme.scales_in_float();
-        let names = insertable.iter().filter(|_| is_float).flat_map(InsertedMul::names).cloned();
-        let selection = request.selection.with_scaling(names.collect());
-        let mut value_info = with_inserted(value_info, &insertable);
-        let mut copies = BTreeMap::new();
-        let may_have_region =
-            request.scheme.region.is_some() && (request.tune.looks_again() || !placement.tails.is_empty());
-        if may_have_region && raise_opset(&mut model.clone(), WIDE_OPSET).is_ok() {
-            let mut names = Names::of(graph);
-            for quantizer in &placement.activations {
-                let copy = names.fresh(&format!("{}_converted", quantizer.tensor));
-                value_info.copy(&quantizer.tensor, &copy);
-                copies.insert(quantizer.tensor.clone(), copy);
-            }
-        }
-        Ok(Known { value_info, selection, insertable, copies, shapes, prepared: PreparedNodes::default() })
-    }
-}
 
 /// The result of a run.
 pub struct Outcome {
@@ -213,29 +76,6 @@ pub struct Outcome {
     lowest: Option<Lowest>,
     /// Why the table of wider types replaced the backend's own, if it did.
     pub replaced: Option<String>,
-}
-
-/// Results of the tuning methods on the first plan.
-#[skip_serializing_none]
-#[derive(Clone, Serialize)]
-pub struct Improved {
-    /// Outcomes of the methods, in the order in which they were tried.
-    pub methods: Vec<MethodOutcome>,
-    /// The final range observer of activations, with its options; absent where it is the table's.
-    pub observer: Option<&'static str>,
-    /// The channels of the outputs, as used by the overlap; empty where nothing was evaluated.
-    #[serde(skip)]
-    pub outputs: Vec<OutputGroups>,
-    /// The network's task, where it is known.
-    pub task: Option<EvaluatedTask>,
-    /// The result of mixed precision, where the user asked for it.
-    #[serde(rename = "mixed_precision")]
-    pub mixed: Option<Mixed>,
-    /// The result of tuning layers, where there was some.
-    pub tuned: Option<Tuned>,
-    /// The error of each tensor, where layers were tuned.
-    #[serde(skip)]
-    pub tensor_errors: Option<TensorErrors>,
 }
 
 /// Runs one model through all stages.
@@ -504,60 +344,6 @@ fn observe(
 fn linear_tensors(placement: &Placement) -> BTreeSet<String> {
     let linear = placement.activations.iter().filter(|quantizer| quantizer.linear);
     linear.map(|quantizer| quantizer.tensor.clone()).collect()
-}
-
-/// Runs all methods on the first plan: on the float model, on the whole plan, then on single layers, with mixed
-/// precision where the user asks for it. Returns the lowest final figure beside the results.
-fn improve(
-    setup: Setup,
-    request: &Request,
-    planned: &mut PlannedModel,
-    proposals: Proposals,
-    calibration: &mut CalibrationStatistics,
-) -> Result<(Improved, Option<Lowest>)> {
-    let plain = planned.clone();
-    let (mut methods, mut known) = proposals.evaluate(setup, planned, calibration);
-    let Chosen { outcomes, observer, .. } = choose(setup, planned, calibration, &mut known);
-    methods.extend(outcomes);
-    let chosen = observer.map(by_spelling).transpose()?;
-    let observers = setup.range_observers();
-    let activation = chosen.as_ref().unwrap_or(observers.activation);
-    let observers = Observers { activation, ..observers };
-    let (mixed, tuned) = match &request.mixed {
-        None => {
-            let rescued = rescue(setup, observers, planned, calibration, known.as_ref());
-            if rescued.as_ref().is_some_and(|rescued| rescued.accepted) {
-                // The float network is as before.
-                known.iter_mut().for_each(|known| known.reference.measured = None);
-            }
-            methods.extend(rescued);
-            (None, tune_planned(setup, planned, known.as_ref())?)
-        }
-        Some(wanted) => {
-            let task = Task { wanted, setup, observers, given: request.given(), known: known.as_ref() };
-            let (mixed, tuned) = choose_precisions(task, planned, calibration)?;
-            (Some(mixed), tuned)
-        }
-    };
-    methods.extend(tuned.iter().flat_map(|tuned| tuned.methods.clone()));
-    let outputs = tuned.as_ref().map(|tuned| tuned.measured.prepared().groups().to_vec()).unwrap_or_default();
-    let head = tuned.as_ref().and_then(|tuned| tuned.measured.prepared().head());
-    let task = head.map(EvaluatedTask::new);
-    let mut improved = Improved { methods, observer, outputs, task, mixed, tuned, tensor_errors: None };
-    let held_out = improved.tuned.as_ref().map(Tuned::held_out);
-    let whole = match improved.mixed {
-        None => ensure_gain(setup, plain, planned, improved.tuned.as_ref(), &improved.methods)?,
-        Some(_) => Whole::default(),
-    };
-    if let Some(undone) = whole.undone {
-        improved.methods.iter_mut().filter(|outcome| outcome.accepted).for_each(|outcome| {
-            (outcome.accepted, outcome.reason) = (false, Some("undone together with all other changes".to_string()));
-        });
-        (improved.observer, improved.tuned) = (None, None);
-        improved.methods.push(undone);
-    }
-    improved.tensor_errors = TensorErrors::measure(setup, planned, held_out)?;
-    Ok((improved, whole.lowest))
 }
 
 /// Adds warnings that no stage has given.

@@ -1,0 +1,173 @@
+//! Options that `mqq calibrate` and `mqq solve` share, and the request that they are.
+
+use super::complete;
+use super::options::{AxisArgs, MixedArgs, PrintArgs, RARE, SelectArgs, TaskArgs};
+use crate::calibrate::CalibrationOptions;
+use crate::diag::WithHint;
+use crate::heads::HeadRequest;
+use crate::observers::{self, OBSERVERS, Spelled, by_spelling, canonical};
+use crate::onnx::inputs::Shapes;
+use crate::pipeline::Request;
+use crate::scheme::{Scheme, WeightStorage};
+use crate::tune::{self, Effort, methods};
+use anyhow::{Context, Result, anyhow, ensure};
+use clap::ValueHint;
+use std::path::PathBuf;
+
+/// Options of everything behind the statistics of the data.
+#[derive(Debug, clap::Args)]
+pub struct QuantizeArgs {
+    #[command(flatten)]
+    pub select: SelectArgs,
+    /// Quantize up to these tensors; write the rest as a float tail
+    #[arg(long, value_name = "TENSOR,…", value_delimiter = ',')]
+    pub outputs: Vec<String>,
+    /// Formats to write besides the sidecar (see `mqq export --list`)
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', add = complete::formats())]
+    pub emit: Option<Vec<String>>,
+    /// Write a report of the run as .html, .md, .txt or .json
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub report: Option<PathBuf>,
+    #[arg(long, value_name = "NAME", help = observer_help(), add = complete::observers())]
+    pub observer: Option<String>,
+    /// Range observer of weights: one of the above, but not auto
+    #[arg(long, value_name = "NAME", add = complete::observers())]
+    weight_observer: Option<String>,
+    /// Store weights as integer (with DQ) or float (with Q and DQ)
+    #[arg(long, value_name = "HOW", value_parser = ["integer", "float"], hide_possible_values = true)]
+    weights: Option<String>,
+    /// Methods to try instead of the effort's: names, or none
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', add = complete::methods())]
+    methods: Option<Vec<String>>,
+    /// Share of multiply-adds that rescue may leave float [default: 5]
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    rescue: Option<f64>,
+    /// Insert no Mul or Add before layers
+    #[arg(long)]
+    no_insert: bool,
+    #[command(flatten)]
+    axes: AxisArgs,
+    #[command(flatten)]
+    pub task: TaskArgs,
+    /// Fail with exit code 3 on a warning, and write nothing
+    #[arg(long)]
+    pub strict: bool,
+    #[command(flatten)]
+    pub print: PrintArgs,
+    /// Also print changes of the model, and why nodes stay float
+    #[arg(long, short, display_order = RARE)]
+    pub verbose: bool,
+}
+
+/// The samples of a run, and how they are used.
+pub(super) struct RunData {
+    pub effort: String,
+    pub shapes: Shapes,
+    pub calibration: CalibrationOptions,
+    /// Whether ranges are read from a file.
+    pub has_ranges: bool,
+    pub threads: usize,
+}
+
+pub(super) fn effort_levels() -> clap::builder::PossibleValuesParser {
+    Effort::LEVELS.iter().map(|(name, _)| *name).collect::<Vec<_>>().into()
+}
+
+/// The effort levels, for the end of a help.
+pub(super) fn effort_help() -> String {
+    let levels = Effort::LEVELS.iter().map(|(name, help)| format!("  {name}  {help}\n"));
+    format!("Effort levels:\n{}", levels.collect::<String>())
+}
+
+fn observer_help() -> String {
+    let names: Vec<&str> = OBSERVERS.iter().map(|observer| observer.name).collect();
+    format!("Range observer: {}", names.join(", "))
+}
+
+/// Default share of the multiply-adds that rescue may leave float.
+const RESCUE: f64 = 0.05;
+
+fn percent(text: &str) -> Result<f64> {
+    let percent: f64 = text.parse().context("expected a number of percent")?;
+    ensure!((0.0..=100.0).contains(&percent), "expected 0 to 100 percent");
+    Ok(percent)
+}
+
+/// The request from the options, without given ranges.
+pub(super) fn request(
+    args: &QuantizeArgs,
+    mixed: &MixedArgs,
+    data: RunData,
+    mut scheme: Scheme,
+    mut head: HeadRequest,
+) -> Result<Request> {
+    let RunData { effort: level, shapes, calibration, has_ranges, threads } = data;
+    let mixed = mixed.resolve(&mut scheme, calibration.has_samples(), &mut head)?;
+    let observer = |asked: &Option<String>, default: &str| -> Result<_> {
+        let spelling = canonical(asked.as_deref().unwrap_or(default));
+        Ok(Spelled { observer: by_spelling(&spelling)?, spelling })
+    };
+    let storage = match args.weights.as_deref() {
+        Some("float") => WeightStorage::Float,
+        Some(_) => WeightStorage::Integer,
+        None => scheme.weight_storage,
+    };
+    ensure!(
+        calibration.has_samples() || has_ranges || !scheme.has_ranges(storage),
+        anyhow!("--data is missing, expected samples: backend `{}` needs ranges of activations", scheme.name)
+            .hint("or read ranges from a file: --ranges-from")
+    );
+    let effort = Effort::of(&level).context("unknown effort")?;
+    let methods: Option<Vec<&'static str>> = match &args.methods {
+        None => None,
+        Some(list) => Some(methods::names(list).context("--methods")?),
+    };
+    ensure!(
+        level != "0" || methods.as_ref().is_none_or(Vec::is_empty),
+        "--methods with --effort 0, expected 1 or more: effort 0 evaluates no samples"
+    );
+    let rescue = match args.rescue {
+        Some(percent) => percent / 100.0,
+        None if level == "0" || methods.is_some() => 0.0,
+        None => RESCUE,
+    };
+    ensure!(
+        level != "0" || rescue == 0.0,
+        "--rescue with --effort 0, expected 1 or more: effort 0 evaluates no samples"
+    );
+    let evaluates =
+        mixed.is_some() || rescue > 0.0 || level != "0" && methods.as_ref().is_none_or(|list| !list.is_empty());
+    ensure!(
+        evaluates || head == HeadRequest::default(),
+        "--task and --head: nothing is evaluated, expected methods with --effort 1 or more, or a goal"
+    );
+    let activation = observer(&args.observer, &scheme.observers.activation)?;
+    let weight = observer(&args.weight_observer, &scheme.observers.weight)?;
+    ensure!(
+        level != "0" || activation.observer.choices.is_empty(),
+        "observer `{}` with --effort 0, expected 1 or more: effort 0 evaluates no samples",
+        activation.spelling
+    );
+    ensure!(
+        weight.observer.choices.is_empty(),
+        "observer `{}` is for activations only, expected another one for weights",
+        weight.spelling
+    );
+    Ok(Request {
+        scheme,
+        shapes,
+        outputs: args.outputs.clone(),
+        selection: args.select.resolve()?,
+        calibration,
+        ranges: None,
+        observers: observers::ObserverOptions { activation, is_given: args.observer.is_some(), weight },
+        tune: tune::TuningOptions { effort, methods, rescue },
+        axes: args.axes.resolve()?,
+        head,
+        inserts: !args.no_insert,
+        mixed,
+        storage,
+        threads,
+        wider: None,
+    })
+}

@@ -1,0 +1,139 @@
+//! The files of a model's run, and its entry in the report of the command.
+
+use super::ErrorReport;
+use super::origin::Origin;
+use crate::diag::{Exit, count};
+use crate::export::Format;
+use crate::mixed::{Missed, Mixed};
+use crate::onnx::RunFile;
+use crate::report::Summary;
+use crate::sidecar::Sidecar;
+use crate::statistics::UntilStable;
+use serde::Serialize;
+use serde_with::skip_serializing_none;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+/// Paths of one model.
+pub(super) struct RunPaths {
+    pub model: PathBuf,
+    pub output: PathBuf,
+    pub sidecar: PathBuf,
+    /// The float model after the tensors of `--outputs`.
+    pub tail: Option<PathBuf>,
+    pub emitted: Vec<(&'static Format, PathBuf)>,
+    /// The origin of the results, where it is kept beside them.
+    pub origin: Option<Origin>,
+    pub report: Option<PathBuf>,
+}
+
+impl RunPaths {
+    /// All results.
+    fn results(&self) -> impl Iterator<Item = &PathBuf> {
+        let emitted = self.emitted.iter().map(|(_, path)| path);
+        [&self.output, &self.sidecar].into_iter().chain(&self.tail).chain(&self.report).chain(emitted)
+    }
+
+    /// Whether all results exist, have the same origin, and model and sidecar are of one run.
+    pub fn are_up_to_date(&self) -> bool {
+        let is_same = |origin: &Origin| origin.differing(&self.output).is_some_and(|differing| differing.is_empty());
+        let is_up_to_date = self.results().all(|path| path.exists()) && self.origin.as_ref().is_some_and(is_same);
+        is_up_to_date && !self.are_mixed()
+    }
+
+    /// Whether model and sidecar exist, and are of two runs.
+    pub fn are_mixed(&self) -> bool {
+        self.output.exists() && Sidecar::beside(&self.output).is_some_and(|sidecar| !sidecar.is_of(&self.output))
+    }
+
+    /// [`RunPaths::results`] and possible further files, with their roles.
+    pub fn written(&self) -> Vec<RunFile> {
+        let of_model = |role: &str| format!("{role} of `{}`", self.model.display());
+        let mut written = RunFile::written_model(&of_model("quantized model"), &self.output).to_vec();
+        written.push(RunFile::new(of_model("sidecar"), &self.sidecar));
+        written.extend(self.tail.iter().map(|tail| RunFile::new(of_model("tail"), tail)));
+        written.extend(self.report.iter().map(|report| RunFile::new(of_model("report"), report)));
+        for (format, path) in &self.emitted {
+            written.push(RunFile::new(of_model(&format!("format `{}`", format.name)), path));
+        }
+        written.extend(self.origin.iter().map(|_| RunFile::new(of_model("origin"), &Origin::path(&self.output))));
+        written
+    }
+
+    /// A report with the model and its results; the caller fills in the rest.
+    pub fn report(&self) -> CalibratedModel {
+        let emitted = self.emitted.iter();
+        CalibratedModel {
+            model: self.model.display().to_string(),
+            output: Some(self.output.display().to_string()),
+            sidecar: Some(self.sidecar.display().to_string()),
+            tail: self.tail.as_ref().map(|tail| tail.display().to_string()),
+            report: self.report.as_ref().map(|report| report.display().to_string()),
+            emitted: emitted.map(|(format, path)| (format.name, path.display().to_string())).collect(),
+            ..CalibratedModel::default()
+        }
+    }
+}
+
+/// A model in the JSON report.
+#[skip_serializing_none]
+#[derive(Default, Serialize)]
+pub(super) struct CalibratedModel {
+    pub model: String,
+    pub backend: Option<String>,
+    pub status: &'static str,
+    #[serde(flatten)]
+    pub error: Option<ErrorReport>,
+    pub output: Option<String>,
+    pub sidecar: Option<String>,
+    pub tail: Option<String>,
+    pub report: Option<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub emitted: BTreeMap<&'static str, String>,
+    /// Size of the quantized model.
+    pub n_bytes: Option<u64>,
+    /// The file of the statistics.
+    pub statistics: Option<String>,
+    /// The samples that were taken, where that went by the ranges.
+    pub until_stable: Option<UntilStable>,
+    /// The result of a missed goal; of a met one it is in `summary`.
+    pub mixed_precision: Option<Mixed>,
+    pub summary: Option<Summary>,
+}
+
+impl CalibratedModel {
+    /// The report of a failed run, and the exit code of the command after it.
+    pub fn failed(model: String, error: &anyhow::Error, exit: Exit) -> (CalibratedModel, Exit) {
+        let missed = error.downcast_ref::<Missed>().map(|Missed(mixed)| (**mixed).clone());
+        let is_quality = missed.is_some() || error.is::<Strict>();
+        let exit = match (is_quality, exit) {
+            (true, Exit::Done | Exit::Quality) => Exit::Quality,
+            _ => Exit::Failed,
+        };
+        let failed = CalibratedModel {
+            model,
+            status: if missed.is_some() { "missed" } else { "failed" },
+            error: Some(ErrorReport::of(error)),
+            mixed_precision: missed,
+            ..CalibratedModel::default()
+        };
+        (failed, exit)
+    }
+}
+
+/// A run with `--strict` that ended with warnings.
+#[derive(Debug)]
+pub(super) struct Strict {
+    pub model: String,
+    pub warnings: Vec<String>,
+}
+
+impl fmt::Display for Strict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let warnings = count(self.warnings.len(), "warning");
+        write!(f, "`{}`: {warnings}, expected none with --strict: {}", self.model, self.warnings.join("; "))
+    }
+}
+
+impl std::error::Error for Strict {}

@@ -1,0 +1,92 @@
+//! The methods of tuning, on the first plan.
+
+use super::request::Request;
+use crate::calibrate::CalibrationStatistics;
+use crate::metrics::OutputGroups;
+use crate::mixed::{Mixed, Task, choose_precisions, rescue};
+use crate::observers::by_spelling;
+use crate::plan::Observers;
+use crate::tune::{
+    Chosen, EvaluatedTask, Lowest, MethodOutcome, PlannedModel, Proposals, Setup, TensorErrors, Tuned, Whole, choose,
+    ensure_gain, tune_planned,
+};
+use anyhow::Result;
+use serde::Serialize;
+use serde_with::skip_serializing_none;
+
+/// Results of the tuning methods on the first plan.
+#[skip_serializing_none]
+#[derive(Clone, Serialize)]
+pub struct Improved {
+    /// Outcomes of the methods, in the order in which they were tried.
+    pub methods: Vec<MethodOutcome>,
+    /// The final range observer of activations, with its options; absent where it is the table's.
+    pub observer: Option<&'static str>,
+    /// The channels of the outputs, as used by the overlap; empty where nothing was evaluated.
+    #[serde(skip)]
+    pub outputs: Vec<OutputGroups>,
+    /// The network's task, where it is known.
+    pub task: Option<EvaluatedTask>,
+    /// The result of mixed precision, where the user asked for it.
+    #[serde(rename = "mixed_precision")]
+    pub mixed: Option<Mixed>,
+    /// The result of tuning layers, where there was some.
+    pub tuned: Option<Tuned>,
+    /// The error of each tensor, where layers were tuned.
+    #[serde(skip)]
+    pub tensor_errors: Option<TensorErrors>,
+}
+
+/// Runs all methods on the first plan: on the float model, on the whole plan, then on single layers, with mixed
+/// precision where the user asks for it. Returns the lowest final figure beside the results.
+pub(super) fn improve(
+    setup: Setup,
+    request: &Request,
+    planned: &mut PlannedModel,
+    proposals: Proposals,
+    calibration: &mut CalibrationStatistics,
+) -> Result<(Improved, Option<Lowest>)> {
+    let plain = planned.clone();
+    let (mut methods, mut known) = proposals.evaluate(setup, planned, calibration);
+    let Chosen { outcomes, observer, .. } = choose(setup, planned, calibration, &mut known);
+    methods.extend(outcomes);
+    let chosen = observer.map(by_spelling).transpose()?;
+    let observers = setup.range_observers();
+    let activation = chosen.as_ref().unwrap_or(observers.activation);
+    let observers = Observers { activation, ..observers };
+    let (mixed, tuned) = match &request.mixed {
+        None => {
+            let rescued = rescue(setup, observers, planned, calibration, known.as_ref());
+            if rescued.as_ref().is_some_and(|rescued| rescued.accepted) {
+                // The float network is as before.
+                known.iter_mut().for_each(|known| known.reference.measured = None);
+            }
+            methods.extend(rescued);
+            (None, tune_planned(setup, planned, known.as_ref())?)
+        }
+        Some(wanted) => {
+            let task = Task { wanted, setup, observers, given: request.given(), known: known.as_ref() };
+            let (mixed, tuned) = choose_precisions(task, planned, calibration)?;
+            (Some(mixed), tuned)
+        }
+    };
+    methods.extend(tuned.iter().flat_map(|tuned| tuned.methods.clone()));
+    let outputs = tuned.as_ref().map(|tuned| tuned.measured.prepared().groups().to_vec()).unwrap_or_default();
+    let head = tuned.as_ref().and_then(|tuned| tuned.measured.prepared().head());
+    let task = head.map(EvaluatedTask::new);
+    let mut improved = Improved { methods, observer, outputs, task, mixed, tuned, tensor_errors: None };
+    let held_out = improved.tuned.as_ref().map(Tuned::held_out);
+    let whole = match improved.mixed {
+        None => ensure_gain(setup, plain, planned, improved.tuned.as_ref(), &improved.methods)?,
+        Some(_) => Whole::default(),
+    };
+    if let Some(undone) = whole.undone {
+        improved.methods.iter_mut().filter(|outcome| outcome.accepted).for_each(|outcome| {
+            (outcome.accepted, outcome.reason) = (false, Some("undone together with all other changes".to_string()));
+        });
+        (improved.observer, improved.tuned) = (None, None);
+        improved.methods.push(undone);
+    }
+    improved.tensor_errors = TensorErrors::measure(setup, planned, held_out)?;
+    Ok((improved, whole.lowest))
+}
