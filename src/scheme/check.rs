@@ -118,15 +118,20 @@ fn check_type(qtype: &QType, min_opset: i64, at: &str) -> Result<(), Wrong> {
         let bits = qtype.bits;
         format!("{bits} bits are stored in {storage}, expected `storage_bits` 4, 8 or 16, not below `bits`")
     })?;
-    let has_opset = |key: &str, what: &str| match min_opset >= WIDE_OPSET {
+    let raise = format!("`min_opset: {WIDE_OPSET}` has them (--set min_opset={WIDE_OPSET})");
+    let has_opset = |key: &str, what: &str, hint: &str| match min_opset >= WIDE_OPSET {
         true => Ok(()),
         false => {
             let error = anyhow!("{what} need `min_opset` {WIDE_OPSET} or later, found {min_opset}");
-            Err(wrong(key, error.hint(format!("set it, too: --set min_opset={WIDE_OPSET}, or in the table"))))
+            Err(wrong(key, error.hint(hint)))
         }
     };
     if storage != 8 {
-        has_opset(&key(storage_key), &format!("integers of {storage} bits"))?;
+        let in_8_bits = match storage {
+            ..8 => format!("`storage_bits: 8` keeps them in 8 bits (--set {at}.storage_bits=8); "),
+            _ => String::new(),
+        };
+        has_opset(&key(storage_key), &format!("integers of {storage} bits"), &format!("{in_8_bits}{raise}"))?;
     }
     let centred = qtype.symmetry == Symmetry::Symmetric && qtype.signed;
     let pot = qtype.scale == ScaleKind::PowerOfTwo;
@@ -154,7 +159,7 @@ fn check_type(qtype: &QType, min_opset: i64, at: &str) -> Result<(), Wrong> {
     })?;
     ensure(qtype.block_size != Some(0), &key("block_size"), || "0, expected 1 or more".into())?;
     if qtype.granularity == Granularity::PerBlock {
-        has_opset(&key("granularity"), "scales per block")?;
+        has_opset(&key("granularity"), "scales per block", &raise)?;
     }
     let plain = centred && qtype.bits == 8 && !pot && qtype.granularity == Granularity::PerTensor;
     ensure(qtype.kind != Codes::Nnie || plain, &key("kind"), || {
