@@ -141,7 +141,8 @@ impl Known {
         let selection = request.selection.with_scaling(names.collect());
         let mut value_info = with_inserted(value_info, &insertable);
         let mut copies = BTreeMap::new();
-        let may_have_region = request.scheme.region.is_some() && request.tune.looks_again();
+        let may_have_region =
+            request.scheme.region.is_some() && (request.tune.looks_again() || !placement.tails.is_empty());
         if may_have_region && raise_opset(&mut model.clone(), WIDE_OPSET).is_ok() {
             let mut names = Names::of(graph);
             for quantizer in &placement.activations {
