@@ -10,7 +10,7 @@ use crate::onnx::inputs::{Shapes, resolve_inputs};
 use crate::onnx::integers::type_name;
 use crate::onnx::proto::{Dimension, ValueInfoProto};
 use crate::pipeline::prepare_for;
-use crate::place::{Selection, place};
+use crate::place::{DetectorTail, Selection, place};
 use crate::prepare::{Change, prepare_file};
 use crate::report::{self, PlacementReport};
 use crate::scheme::Scheme;
@@ -178,7 +178,11 @@ fn placement(
     let placement = place(graph, &prepared.value_info, scheme, selection);
     let refused = prepared.parsed.as_ref().err().map(ErrorReport::of);
     let (engine_error, engine_hint) = refused.map_or((None, None), |e| (Some(e.error), e.hint));
-    let mut report = report::placement(graph, &placement);
+    let region = scheme.region.as_ref();
+    let is_wide = |tail: &DetectorTail| {
+        region.is_some_and(|region| tail.is_wide(graph, &prepared.value_info, &placement, region))
+    };
+    let mut report = report::placement(graph, &placement, is_wide);
     (report.backend, report.table) = (backend, other.map(|other| other.name.clone()));
     report.prepared = prepared.changes.iter().map(Change::to_string).collect();
     (report.engine_error, report.engine_hint) = (engine_error, engine_hint);

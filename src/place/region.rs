@@ -1,6 +1,6 @@
 //! Regions of wider types, on targets that compute on integers alone.
 
-use super::Placement;
+use super::{DetectorTail, Placement};
 use crate::onnx::edit::InsertedCopy;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::{GraphProto, NodeProto};
@@ -33,8 +33,8 @@ impl WideNodes {
         copy.map_or(tensor, |copy| &copy.tensor)
     }
 
-    /// The nodes of the detector tails that the table quantizes whole, if the region has a row for each. Boxes in pixels
-    /// and scores then share a grid of 16 bits. `None` where there is no such tail.
+    /// The nodes of the tails that are wide: boxes in pixels and scores then share a grid of 16 bits. `None` where there is
+    /// no such tail.
     pub fn of_tails(
         graph: &GraphProto,
         value_info: &ValueInfos,
@@ -42,21 +42,24 @@ impl WideNodes {
         region: &Region,
         names: &BTreeMap<String, String>,
     ) -> Option<WideNodes> {
-        let is_quantized = |node_idx: &usize| placement.quantized_nodes.contains(node_idx);
-        let may_be_wide = |node_idx: usize| {
-            let node = &graph.node[node_idx];
+        let mut nodes = BTreeSet::new();
+        for tail in placement.tails.iter().filter(|tail| tail.is_wide(graph, value_info, placement, region)) {
+            nodes.extend(tail.nodes.iter().filter(|&&node_idx| makes_floats(&graph.node[node_idx], value_info)));
+        }
+        if nodes.is_empty() { None } else { WideNodes::of(graph, &nodes, names) }
+    }
+}
+
+impl DetectorTail {
+    /// Whether the table quantizes the whole tail, and its `region` has a row for each operator.
+    pub fn is_wide(&self, graph: &GraphProto, value_info: &ValueInfos, placement: &Placement, region: &Region) -> bool {
+        self.nodes.iter().all(|node_idx| {
+            let node = &graph.node[*node_idx];
             let op = node.op_type();
             !makes_floats(node, value_info)
                 || REDUNDANT.contains(&op)
-                || region.ops.contains_key(op) && is_quantized(&node_idx)
-        };
-        let mut nodes = BTreeSet::new();
-        for tail in &placement.tails {
-            if tail.nodes.iter().all(|&node_idx| may_be_wide(node_idx)) {
-                nodes.extend(tail.nodes.iter().filter(|&&node_idx| makes_floats(&graph.node[node_idx], value_info)));
-            }
-        }
-        if nodes.is_empty() { None } else { WideNodes::of(graph, &nodes, names) }
+                || region.ops.contains_key(op) && placement.quantized_nodes.contains(node_idx)
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 use super::by_operator;
 use crate::onnx::node::node_name;
 use crate::onnx::proto::GraphProto;
-use crate::place::{FloatCause, Placement};
+use crate::place::{DetectorTail, FloatCause, Placement};
 use serde::Serialize;
 use serde_with::skip_serializing_none;
 
@@ -48,6 +48,8 @@ struct Tail {
     reason: String,
     /// Whether none of the nodes is quantized.
     float: bool,
+    /// Whether it gets the types of the table's region.
+    wider: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -62,8 +64,13 @@ struct Node {
     fused: bool,
 }
 
-/// The report on a placement; the caller fills in backend, changes and errors.
-pub fn placement(graph: &GraphProto, placement: &Placement) -> PlacementReport {
+/// The report on a placement; the caller fills in backend, changes and errors. `is_wide` tells whether a tail gets the types
+/// of the table's region.
+pub fn placement(
+    graph: &GraphProto,
+    placement: &Placement,
+    is_wide: impl Fn(&DetectorTail) -> bool,
+) -> PlacementReport {
     let name = |node: usize| node_name(&graph.node[node]).to_string();
     let node = |node: usize| Node {
         node: name(node),
@@ -92,6 +99,7 @@ pub fn placement(graph: &GraphProto, placement: &Placement) -> PlacementReport {
         cut: tail.begin.clone(),
         reason: format!("`{}` {}", name(tail.sign), tail.reason),
         float: !tail.nodes.iter().any(|node| placement.quantized_nodes.contains(node)),
+        wider: is_wide(tail),
     });
     PlacementReport {
         backend: String::new(),
@@ -139,7 +147,11 @@ impl PlacementReport {
             section(title, nodes.count(), lines.into_iter().filter(|line| !line.is_empty()).collect());
         }
         for tail in &self.detector_tails {
-            let state = if tail.float { "float" } else { "quantized" };
+            let state = match tail {
+                Tail { float: true, .. } => "float",
+                Tail { wider: true, .. } => "quantized, in the table's region of wider types",
+                _ => "quantized",
+            };
             let of = |title: &str, names: &[String]| match names {
                 [] => None,
                 names => Some(format!("{title}: {}", names.join(", "))),

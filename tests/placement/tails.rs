@@ -336,7 +336,7 @@ fn targets_with_float_operators_quantize_no_tail() {
 fn inspecting_shows_the_tail() {
     let report = |build: &dyn Fn(&mut GraphBuilder), rules: &str| {
         let model = graph(build, &["y"]);
-        mqq::report::placement(model.graph.as_ref().unwrap(), &place_by(&model, &scheme_with(rules), &[]))
+        mqq::report::placement(model.graph.as_ref().unwrap(), &place_by(&model, &scheme_with(rules), &[]), |_| false)
     };
     let lines = report(&yolov5, "[skip_detector_tail, quantize_inputs]").lines(false);
     let at = lines.iter().position(|line| line == "detector's tail (12):").unwrap();
