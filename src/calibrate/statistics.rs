@@ -166,13 +166,10 @@ impl CalibrationStatistics {
         others.zip(self.of(placement)).map(|(other, plain)| other.unwrap_or(plain)).collect()
     }
 
-    /// Gives each copy the statistics of its tensor.
-    pub fn copy(&mut self, copies: &[InsertedCopy]) {
-        for InsertedCopy { tensor, output, .. } in copies {
-            if let Some(statistics) = self.get(tensor).cloned() {
-                self.by_tensor.insert(output.clone(), statistics);
-            }
-        }
+    /// The statistics of copies, by the name of the copy: those of the tensors that they copy, where these were observed.
+    pub fn of_copies(&self, copies: &[InsertedCopy]) -> BTreeMap<String, TensorStatistics> {
+        let of = |copy: &InsertedCopy| Some((copy.output.clone(), self.get(&copy.tensor)?.clone()));
+        copies.iter().filter_map(of).collect()
     }
 
     /// Replaces the statistics of these tensors.

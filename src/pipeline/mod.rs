@@ -217,7 +217,7 @@ fn finish(
     }
     let proposals = propose(setup, &model, &placement);
     let mut calibration = observe(parsed, &plain, &placement, &proposals, &wide, setup, request)?;
-    calibration.copy(&wide.copies);
+    calibration.take(calibration.of_copies(&wide.copies));
     let unlike = match setup.has_given_ranges {
         true => BTreeSet::new(),
         false => unlike_tensors(&placement, &calibration.of(&placement), &request.scheme),
@@ -278,8 +278,7 @@ fn wide_tails(model: &ModelProto, placement: &Placement, known: &Known, request:
     let region =
         request.scheme.region.as_ref().filter(|_| request.ranges.is_none() && !placement.activations.is_empty());
     let Some(region) = region else { return Ok(WideNodes::default()) };
-    let wide = WideNodes::of_tails(model.graph()?, &known.value_info, placement, region, &known.copies);
-    Ok(wide.unwrap_or_default())
+    Ok(WideNodes::of_tails(model.graph()?, &known.value_info, placement, region, &known.copies))
 }
 
 /// Runs `work` on a pool with `n` threads, for all its parallel parts.

@@ -6,7 +6,7 @@ use crate::onnx::proto::GraphProto;
 use std::collections::BTreeSet;
 
 /// Operators that always follow: ranges make them redundant, or they run between quantizers.
-const FOLLOWERS: [&str; 2] = ["Relu", "Clip"];
+pub(super) const FOLLOWERS: [&str; 2] = ["Relu", "Clip"];
 
 /// The layers, and those nodes after them for which `may_follow` holds and that read nothing else, up to the next layers.
 pub fn with_followers(

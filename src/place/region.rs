@@ -1,5 +1,6 @@
 //! Regions of wider types, on targets that compute on integers alone.
 
+use super::behind::FOLLOWERS;
 use super::{DetectorTail, Placement};
 use crate::onnx::edit::InsertedCopy;
 use crate::onnx::graph::GraphIndex;
@@ -7,9 +8,6 @@ use crate::onnx::proto::{GraphProto, NodeProto};
 use crate::onnx::value_info::ValueInfos;
 use crate::scheme::Region;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Operators that ranges make redundant: they need no row.
-const REDUNDANT: [&str; 2] = ["Relu", "Clip"];
 
 /// Nodes that get the wider types of a table's region.
 #[derive(Debug, Clone, Default)]
@@ -33,20 +31,19 @@ impl WideNodes {
         copy.map_or(tensor, |copy| &copy.tensor)
     }
 
-    /// The nodes of the tails that are wide: boxes in pixels and scores then share a grid of 16 bits. `None` where there is
-    /// no such tail.
+    /// The nodes of the tails that are wide: boxes in pixels and scores then share a grid of 16 bits.
     pub fn of_tails(
         graph: &GraphProto,
         value_info: &ValueInfos,
         placement: &Placement,
         region: &Region,
         names: &BTreeMap<String, String>,
-    ) -> Option<WideNodes> {
+    ) -> WideNodes {
         let mut nodes = BTreeSet::new();
         for tail in placement.tails.iter().filter(|tail| tail.is_wide(graph, value_info, placement, region)) {
             nodes.extend(tail.nodes.iter().filter(|&&node_idx| makes_floats(&graph.node[node_idx], value_info)));
         }
-        if nodes.is_empty() { None } else { WideNodes::of(graph, &nodes, names) }
+        WideNodes::of(graph, &nodes, names).unwrap_or_default()
     }
 }
 
@@ -57,7 +54,7 @@ impl DetectorTail {
             let node = &graph.node[*node_idx];
             let op = node.op_type();
             !makes_floats(node, value_info)
-                || REDUNDANT.contains(&op)
+                || FOLLOWERS.contains(&op)
                 || region.ops.contains_key(op) && placement.quantized_nodes.contains(node_idx)
         })
     }

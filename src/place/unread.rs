@@ -7,29 +7,24 @@ use crate::scheme::{ParameterKind, RuleCall};
 /// BatchNormalization would give all channels one scale, which the normalization then spreads apart.
 pub const SKIP_UNREAD: Rule = Rule {
     name: "skip_unread",
-    about: "an operator of `ops` stays float if no operator that takes integers reads its output, behind operators of \
-     `ops` and `past` and those that only move values",
-    takes: &[("ops", ParameterKind::Ops), ("past", ParameterKind::Ops)],
+    about: "an operator with a row, but without a weight, stays float if no operator that takes integers reads its \
+     output, behind other such operators, those of `past`, and those that only move values",
+    takes: &[("past", ParameterKind::Ops)],
     apply: skip_unread,
 };
 
 fn skip_unread(draft: &mut Draft, call: &RuleCall) {
-    let (ops, past) = (call.ops("ops"), call.ops("past"));
-    let graph = draft.graph;
-    let lists = |list: &[String], op: &str| list.iter().any(|listed| listed == op);
+    let (graph, past) = (draft.graph, call.ops("past"));
     // From last to first: whether a node reads integers, or passes them on to one that does.
     let mut takes = vec![false; graph.node.len()];
     for (node_idx, node) in graph.node.iter().enumerate().rev() {
         let op = node.op_type();
-        let is_open = draft.row(node_idx).is_some();
-        let is_listed = is_open && lists(ops, op);
-        takes[node_idx] = if is_listed || lists(past, op) || trace::MOVES.contains(&op) {
-            let mut readers = node.output.iter().flat_map(|output| draft.index.value_readers(output));
-            readers.any(|(reader, _)| takes[reader])
-        } else {
-            is_open
-        };
-        if is_listed && !takes[node_idx] {
+        let (row, moves) = (draft.row(node_idx), trace::MOVES.contains(&op));
+        let is_weighted = row.is_some_and(|row| row.weight.is_some());
+        let passes = !is_weighted && (row.is_some() || moves || past.iter().any(|passed| passed == op));
+        let is_read = |output| draft.index.value_readers(output).any(|(reader, _)| takes[reader]);
+        takes[node_idx] = is_weighted || passes && node.output.iter().any(|output| is_read(output));
+        if row.is_some() && !moves && !takes[node_idx] {
             draft.leave_float(node_idx, "no operator that takes integers reads its output");
         }
     }

@@ -6,7 +6,7 @@
 
 use crate::calibrate::CalibrationStatistics;
 use crate::diag::count;
-use crate::onnx::edit::{InsertedCopy, ModelEdit, edited};
+use crate::onnx::edit::{ModelEdit, edited};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, ModelProto};
@@ -16,7 +16,6 @@ use crate::place::{
 use crate::plan::decide;
 use crate::scheme::{FLOAT, Region};
 use crate::simulate::Samples;
-use crate::statistics::TensorStatistics;
 use crate::tune::accept::INSERTION;
 use crate::tune::compare::Biases;
 use crate::tune::method::{Action, ChoiceContext, Chosen, Method};
@@ -24,7 +23,7 @@ use crate::tune::outcome::MethodOutcome;
 use crate::tune::setup::{Evaluation, PlannedModel, Setup};
 use crate::tune::variants::{Trial, Variant};
 use anyhow::Result;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Leaves first layers float, or gives them wider types.
 pub const KEEP_FIRST: Method = Method {
@@ -136,8 +135,7 @@ fn widened(
         return Ok(None);
     }
     let Some(WideNodes { outputs, copies }) = WideNodes::of(graph, &nodes, setup.copies) else { return Ok(None) };
-    let statistics_of = |copy: &InsertedCopy| Some((copy.output.clone(), calibration.get(&copy.tensor)?.clone()));
-    let statistics: BTreeMap<String, TensorStatistics> = copies.iter().filter_map(statistics_of).collect();
+    let statistics = calibration.of_copies(&copies);
     let edits: Vec<ModelEdit> = copies.into_iter().map(ModelEdit::InsertCopy).collect();
     let changed = edited(model, &edits)?;
     let graph = changed.graph()?;
