@@ -395,7 +395,7 @@ fn pixel_values_that_fit_clearly_better_are_named() {
                 `imagenet-tf`, `minus-one-to-one`, `half`): ";
     for preset in ["unit", "raw"] {
         let said = warned(&digits(), &["--preprocess", preset]);
-        assert!(said.contains(fits) && said.contains(", on 24 images"), "{preset}: {said}");
+        assert!(said.contains(fits) && said.contains(", on 16 images"), "{preset}: {said}");
     }
     // The right values; the check is off; too few images; arrays.
     let array = folder.path().join("x.npy");
@@ -405,7 +405,7 @@ fn pixel_values_that_fit_clearly_better_are_named() {
         warned(&digits(), &["--preprocess", "unit", "--no-preprocess-check"]),
         warned(&digits(), &["--preprocess", "unit", "--limit", "11"]),
         warned(&array, &[]),
-        // Without tuning, the check may take as many runs as there are samples: 20 for each of 24 images.
+        // Without tuning, the check may take as many runs as there are samples: 20 for each of 16 images.
         warned(&digits(), &["--preprocess", "unit", "--effort", "0"]),
     ] {
         assert!(!said.contains("clearly better"), "{said}");
@@ -416,7 +416,7 @@ fn pixel_values_that_fit_clearly_better_are_named() {
     let lines: String = files.iter().map(|file| format!("{}\n", file.display())).collect();
     fs::write(&list, lines.repeat(5)).unwrap();
     let said = warned(&list, &["--preprocess", "unit", "--effort", "0"]);
-    assert!(said.contains(fits) && said.contains(", on 24 images"), "{said}");
+    assert!(said.contains(fits) && said.contains(", on 16 images"), "{said}");
 }
 
 /// A network without class scores, whose normalizations are those of pixels from -1 to 1.

@@ -80,7 +80,7 @@ fn solve_is_a_full_run_at_effort_0() {
     }
 }
 
-/// The check of the pixel values takes 480 runs: at effort 0 only where there are as many samples, from data or not.
+/// The check of the pixel values takes 320 runs: at effort 0 only where there are as many samples, from data or not.
 #[test]
 fn solve_warns_of_the_preprocessing_as_a_full_run_does() {
     let (model, folder) = (repository(MODELS[0]), TempDir::new().unwrap());
@@ -93,7 +93,7 @@ fn solve_warns_of_the_preprocessing_as_a_full_run_does() {
     let lines: String = images.iter().map(|path| format!("{}\n", path.display())).collect();
     let list = folder.path().join("list.txt");
     fs::write(&list, lines.repeat(5)).unwrap();
-    for (limit, warns) in [("479", false), ("480", true)] {
+    for (limit, warns) in [("319", false), ("320", true)] {
         let at = |name: &str| folder.path().join(format!("{limit}.{name}"));
         let full = |output: &str| {
             let mut command = mqq();

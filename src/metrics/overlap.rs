@@ -35,6 +35,8 @@ const SPARSE: f64 = 10.0;
 const DEAD: f64 = 1e-10;
 /// Variance of scores, relative to the largest of an output's other channels, up to which they have groups of their own.
 const APART: f64 = 1e-4;
+/// Minimum samples, for one of them not to count more than all others.
+const MIN_SAMPLES: usize = 8;
 /// Maximum values per channel for its statistics.
 const MAX_VALUES: usize = 1 << 17;
 /// Maximum characters of a list of channels.
@@ -58,6 +60,9 @@ struct OutputChannels {
     /// The group of each channel; `None` for a dead one.
     group_of: Vec<Option<usize>>,
     n_groups: usize,
+    /// Largest sum of squared deviations with which a sample counts in full, for each group: that of all samples but the
+    /// one with the largest.
+    limits: Vec<f64>,
 }
 
 /// Median, variance and kurtosis of a channel.
@@ -127,11 +132,32 @@ impl OutputChannels {
         }
         let medians = shapes.iter().map(|shape| shape.median).collect();
         let inner = output.is_fixed().then(|| inner(0));
-        let channels = OutputChannels { inner, axis: groups.axis, medians, group_of, n_groups: groups.groups.len() };
+        let (n_groups, limits) = (groups.groups.len(), vec![f64::INFINITY; groups.groups.len()]);
+        let mut channels = OutputChannels { inner, axis: groups.axis, medians, group_of, n_groups, limits };
+        channels.limits = channels.limits_of(output);
         ((channels.n_groups > 0).then_some(channels), groups)
     }
 
-    /// Adds to the shared sum and the total of each group.
+    /// The limit of each group, from the samples of `output`.
+    fn limits_of(&self, output: &FloatOutput) -> Vec<f64> {
+        let squares = |sample_idx: usize| {
+            let float = output.samples[sample_idx];
+            let shape = output.shapes.get(sample_idx).copied().unwrap_or(output.shape);
+            let mut sums = vec![0.0; 2 * self.n_groups];
+            self.add(OutputPair { shape, float, quantized: float }, &mut sums);
+            sums
+        };
+        let of_samples: Vec<Vec<f64>> = (0..output.samples.len()).into_par_iter().map(squares).collect();
+        let limit = |group: usize| {
+            let squares = of_samples.iter().map(|sums| sums[2 * group + 1]);
+            let all: f64 = squares.clone().sum();
+            let others = all - squares.fold(0.0, f64::max);
+            if of_samples.len() >= MIN_SAMPLES && others > 0.0 { others } else { f64::INFINITY }
+        };
+        (0..self.n_groups).map(limit).collect()
+    }
+
+    /// Adds a sample to the shared sum and the total of each group, with the weight that its limit leaves it.
     fn add(&self, output: OutputPair, sums: &mut [f64]) {
         let n = self.medians.len();
         let fits = self.axis.is_none_or(|axis| output.shape.get(axis) == Some(&n));
@@ -140,6 +166,7 @@ impl OutputChannels {
             return;
         }
         let inner = self.inner.unwrap_or_else(|| inner(output.shape, self.axis)).max(1);
+        let mut squares = vec![0.0; self.n_groups];
         let runs = output.float.chunks(inner).zip(output.quantized.chunks(inner));
         for (run, (float, quantized)) in runs.enumerate() {
             let channel = run % n;
@@ -151,12 +178,13 @@ impl OutputChannels {
                 continue;
             };
             let median = self.medians[channel];
-            let (mut shared, mut all) = (0.0, 0.0);
+            let (mut shared, mut all, mut of_float) = (0.0, 0.0, 0.0);
             for (&float, &quantized) in float.iter().zip(quantized) {
                 if float.is_infinite() && float == quantized {
                     continue;
                 }
                 let (a, b) = (f64::from(float) - median, f64::from(quantized) - median);
+                of_float += a * a;
                 if a * b > 0.0 {
                     let (a, b) = (a * a, b * b);
                     shared += a.min(b);
@@ -168,6 +196,12 @@ impl OutputChannels {
             }
             sums[2 * group] += if all.is_finite() { shared } else { 0.0 };
             sums[2 * group + 1] += all;
+            squares[group] += of_float;
+        }
+        for ((sums, squares), &limit) in sums.chunks_exact_mut(2).zip(squares).zip(&self.limits) {
+            if squares > limit {
+                sums.iter_mut().for_each(|sum| *sum *= limit / squares);
+            }
         }
     }
 }

@@ -20,8 +20,8 @@ use crate::progress::{Progress, Tick};
 use anyhow::{Result, anyhow};
 use rayon::prelude::*;
 
-/// Images that are looked at.
-const MAX_IMAGES: usize = 24;
+/// Maximum images that are looked at, of networks with class scores and of others.
+const MAX_IMAGES: [usize; 2] = [16, 24];
 /// Fewer images tell too little.
 const MIN_IMAGES: usize = 12;
 /// Approximate maximum number of runs for each image, of networks with class scores and of others.
@@ -129,10 +129,11 @@ fn n_images(model: &ModelProto, parsed: &mut Parsed, dataset: &Dataset, budget: 
     let shape = |name: &str| value_info.shape(name).map(<[usize]>::to_vec);
     let graph = model.graph()?;
     let is_row = |name: &str| value_info.shape(name).is_some_and(|shape| n_classes(shape, 1).is_some());
-    let n_runs = N_RUNS[usize::from(!graph.output.iter().any(|output| is_row(output.name())))];
+    let kind = usize::from(!graph.output.iter().any(|output| is_row(output.name())));
+    let (n_runs, max_images) = (N_RUNS[kind], MAX_IMAGES[kind]);
     let costs = graph.node.iter().map(|node| multiply_adds(node, shape).unwrap_or(0));
     let affordable = budget.multiply_adds / n_runs / costs.sum::<usize>().max(1) as f64;
-    let n_images = (affordable as usize).min(MAX_IMAGES).min(dataset.len());
+    let n_images = (affordable as usize).min(max_images).min(dataset.len());
     Ok((n_images, (n_runs * n_images as f64) as usize))
 }
 

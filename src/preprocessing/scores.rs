@@ -3,10 +3,10 @@
 //!
 //! The figure is H(mean p) − mean H(p) − 3 · mean JS(p, p'), in nats, of the probabilities p of the classes; p' are
 //! those of the mirrored and cropped image, and of a brighter one. The first two terms are the mutual information, and
-//! no less than the figure, so that a candidate whose mutual information is too low needs no changed images; and where it
-//! is clearly too low on the first images, no others.
+//! no less than the figure, so that a candidate whose mutual information is too low needs no changed images; and where it is
+//! too low on the first images, no others.
 
-use super::{BetterScores, PixelTrials, bootstraps, candidates, is_clearly_higher};
+use super::{BetterScores, MARGIN, PixelTrials, bootstraps, candidates, is_clearly_higher};
 use crate::data::{Array, Color, FittedImage, PixelValues, Values};
 use crate::engine::Session;
 use crate::metrics::{EvaluatedOutput, FloatOutput, n_classes};
@@ -18,6 +18,9 @@ const N_FIRST: usize = 8;
 const BRIGHTER: f32 = 1.05;
 /// Candidates whose figures differ by less fit alike.
 const ALIKE: f64 = 0.005;
+/// Median over the images of the largest absolute value, above which values are no logits of a trained network. An
+/// embedding looks like logits when its pixels are a hundred times too large.
+const HUGE: f32 = 60.0;
 /// Weight of the changes of the probabilities.
 const CONSISTENCY: f64 = 3.0;
 
@@ -75,7 +78,7 @@ pub fn search(trials: &PixelTrials, outputs: &[EvaluatedOutput]) -> Result<Optio
     Ok(Some(better.into_iter().next()))
 }
 
-/// Some images, on which candidates are left out that are clearly worse than the given values.
+/// Some images, on which candidates are left out that are worse than the given values by the margin.
 struct FirstImages {
     indices: Vec<usize>,
     others: Vec<usize>,
@@ -91,7 +94,7 @@ impl FirstImages {
         FirstImages { of_given: given.figures(&sets), indices, others, sets }
     }
 
-    /// The scores of a candidate over all images; `None` where the given values are clearly better over the first ones.
+    /// The scores of a candidate over all images; `None` where the given values are better over the first ones.
     fn scores(
         &self,
         trials: &PixelTrials,
@@ -99,12 +102,18 @@ impl FirstImages {
         outputs: &[EvaluatedOutput],
     ) -> Result<Option<Scores>> {
         let Some(first) = Scores::new(trials, &self.indices, values, outputs)? else { return Ok(None) };
-        if is_clearly_higher(&self.of_given, &first.figures(&self.sets)) {
+        if self.of_given[0] - first.figures(&self.sets)[0] > MARGIN {
             return Ok(None);
         }
         let others = Scores::new(trials, &self.others, values, outputs)?;
         Ok(others.map(|others| first.with(others)))
     }
+}
+
+/// Whether the largest absolute value of half the rows is above [`HUGE`].
+fn are_huge<'r>(rows: impl Iterator<Item = &'r [f32]>) -> bool {
+    let of_rows: Vec<f32> = rows.map(|row| row.iter().fold(0.0, |largest, x| x.abs().max(largest))).collect();
+    2 * of_rows.iter().filter(|largest| **largest > HUGE).count() > of_rows.len()
 }
 
 /// Probabilities of the classes for each image.
@@ -137,7 +146,7 @@ impl Scores {
             samples: rows.iter().map(|row| &row.scores[..]).collect(),
             shapes: Vec::new(),
         };
-        let are_class_scores = output.n_classes().is_some();
+        let are_class_scores = output.n_classes().is_some() && !are_huge(rows.iter().map(|row| &row.scores[..]));
         let mut of_images = vec![Vec::new(); trials.images.len()];
         for (&index, row) in indices.iter().zip(&rows) {
             of_images[index] = probabilities(&row.scores);

@@ -19,6 +19,9 @@ pub struct Acceptance {
 /// Largest standard deviation of an overlap's gain at which a change within noise is harmless.
 const SMALL: f64 = 0.01;
 
+/// Least possible gain of an overlap for which more samples are run. Figures: docs/design/evaluation.md.
+const WORTH: f64 = 0.01;
+
 /// Any other change.
 pub const CHANGE: Acceptance = Acceptance { gain: 1.0, least_share: 0.0, is_seconded: true, loss: 2.0 };
 /// Less room for unseen values: a range observer that clips, or channels shifted to the middle of their range. Held-out
@@ -65,10 +68,13 @@ impl Acceptance {
         Some(format!("worse at {}: {} {before} -> {after}", worst.name, change.metric.title))
     }
 
-    /// Whether more samples may turn a rejection into an acceptance: overlap and SQNR rise, the overlap within noise.
+    /// Whether more samples may turn a rejection into an acceptance that matters: overlap and SQNR rise, the overlap
+    /// within noise, and a gain at the upper end of the noise would be worth the runs.
     pub fn leaves_open(self, change: &Gain) -> bool {
         let (gain, deviation) = (change.gain(), change.deviation);
-        !change.is_unknown && gain > 0.0 && gain < self.gain * deviation && change.sqnr_db[1] > change.sqnr_db[0]
+        let is_worth_it = !OVERLAPS.contains(&change.metric) || gain + deviation >= WORTH;
+        let is_within = gain > 0.0 && gain < self.gain * deviation;
+        !change.is_unknown && is_within && is_worth_it && change.sqnr_db[1] > change.sqnr_db[0]
     }
 
     /// Whether a gain with this standard deviation is a loss beyond chance.

@@ -110,6 +110,11 @@ impl<'a> Trial<'a> {
         }
     }
 
+    /// The plan's own figure in the metric that decides; `None` before the first variant was measured.
+    pub fn figure_of_plan(&self) -> Option<f64> {
+        Some(self.outcomes.first()?.judged.as_ref()?.figures[0])
+    }
+
     /// Measures the variant that `make` returns. Returns its gain.
     ///
     /// # Errors

@@ -119,7 +119,7 @@ fn scores_beside_boxes_in_pixels_have_groups_of_their_own() {
     assert_eq!(by_group(2, &float, &quantized), [1.0, 0.0]);
     let (float, quantized) = sides(2.0);
     assert_eq!(channels(2, &float), ["2 sparse channels (0-1)"]);
-    assert!(by_group(2, &float, &quantized)[0] > 0.8);
+    assert_near(by_group(2, &float, &quantized)[0], 0.5);
 }
 
 #[test]
@@ -228,6 +228,19 @@ fn what_is_the_same_for_every_sample_has_no_say() {
     assert!(has_a_say(compared("y", &[1, 2, 3], &[anchors, other])));
     // Of one sample nothing can be told.
     assert!(has_a_say(compared("y", &[1, 2, 3], &[anchors])));
+}
+
+#[test]
+fn no_sample_counts_more_than_all_others() {
+    // Fifteen samples, and one that reaches a thousand times as far and is lost.
+    let mut float = [-1.0, 0.0, 1.0].repeat(5);
+    float.push(1000.0);
+    let mut quantized = float.clone();
+    quantized[15] = 0.0;
+    // Its squares count 10, like those of the fifteen together.
+    assert_near(of_column(&float, &quantized), 0.5);
+    // Of seven samples each counts in full.
+    assert_near(of_column(&float[9..], &quantized[9..]), 4.0 / 1_000_004.0);
 }
 
 #[test]

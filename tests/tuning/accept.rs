@@ -90,3 +90,13 @@ fn what_could_not_be_measured_is_no_gain() {
         }
     }
 }
+
+#[test]
+fn more_samples_are_run_where_they_may_bring_a_gain_that_matters() {
+    let open =
+        |gain: f64, deviation: f64| CHANGE.leaves_open(&Gain { sqnr_db: [20.0, 20.1], ..change(gain, deviation, &[]) });
+    assert!(open(0.012, 0.014));
+    assert!(!open(0.001, 0.002), "too small");
+    assert!(!open(0.02, 0.01), "accepted");
+    assert!(!open(-0.01, 0.03), "no gain");
+}

@@ -25,8 +25,14 @@ pub const OBSERVER: Method = Method {
 
 /// The table's observer that others are tried against.
 const DEFAULT: &str = "mse";
-/// The other observers, each with its thresholds.
-const RIVALS: [(&str, Acceptance); 2] = [("percentile:99.999", CHANGE), ("percentile:99.99", NARROW)];
+/// The other observers, each with its thresholds and the overlap of the plan below which it is tried.
+const RIVALS: [(&str, Acceptance, f64); 3] = [
+    ("percentile:99.999", CHANGE, f64::INFINITY),
+    ("percentile:99.99", NARROW, f64::INFINITY),
+    ("entropy", NARROW, POOR),
+];
+/// Overlap below which `entropy` is tried, which seldom gains in better networks. Figures: docs/design/observers.md.
+const POOR: f64 = 0.9;
 
 /// Tries other range observers of activations, unless the user named one. Replaces the plan and `known` by those of the
 /// best.
@@ -50,7 +56,10 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
     let mut trial = Trial::new(OBSERVER, setup, planned, data, Biases::of(methods), reference);
     let statistics = calibration.of(placement);
     let mut tried = Vec::new();
-    for (observer, acceptance) in RIVALS {
+    for (observer, acceptance, below) in RIVALS {
+        if trial.figure_of_plan().is_some_and(|figure| figure >= below) {
+            continue;
+        }
         let activation = by_spelling(observer)?;
         let observers = Observers { activation: &activation, ..setup.range_observers() };
         let decided = decide(graph, placement, &statistics, None, setup.scheme, observers)?;

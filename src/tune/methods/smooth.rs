@@ -101,9 +101,12 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
         };
         // Shifted channels have smaller ranges, for which a lower exponent may be better.
         let which = tried[at];
-        for &exponent in &exponents[which.saturating_sub(1)..=which] {
+        for &exponent in exponents[which.saturating_sub(1)..=which].iter().rev() {
             let make = || shifted.smoothed(setup, planned, calibration, exponent);
-            trial.enter(Some(format!("{exponent}, shifted")), NARROW, || Ok(Variant { scalings: None, ..make()? }))?;
+            let make = || Ok(Variant { scalings: None, ..make()? });
+            if trial.enter(Some(format!("{exponent}, shifted")), NARROW, make)? <= 0.0 {
+                break;
+            }
         }
         let (best, more, _) = trial.finish();
         let n_plain = outcomes.len();
