@@ -166,6 +166,55 @@ pub fn suggesting(message: &str, text: impl fmt::Display) -> anyhow::Error {
     anyhow::anyhow!("{text}").hint(did_you_mean(found, quoted))
 }
 
+/// serde's message in plain words: `found the text "x", expected a whole number` for `invalid type: string "x", expected i64`.
+pub fn plain(message: &str) -> String {
+    let rest = message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));
+    if let Some((found, expected)) = rest.and_then(|rest| rest.rsplit_once(", expected ")) {
+        return format!("found {}, expected {}", found_words(found), expected_words(expected));
+    }
+    for (field, key) in [("unknown field ", "unknown key "), ("missing field ", "missing key ")] {
+        if let Some(rest) = message.strip_prefix(field) {
+            return format!("{key}{rest}");
+        }
+    }
+    match (message.strip_prefix("duplicate field "), message.strip_prefix("unknown variant ")) {
+        (Some(key), _) => format!("key {key} is given twice"),
+        (_, Some(rest)) => format!("unknown value {rest}"),
+        _ => message.to_string(),
+    }
+}
+
+/// serde's words for a value that was found.
+fn found_words(found: &str) -> String {
+    let kinds = ["integer ", "floating point ", "boolean "];
+    match found {
+        "unit value" | "null" => "nothing".to_string(),
+        "map" => "keys with values".to_string(),
+        "sequence" => "a list".to_string(),
+        _ => match (found.strip_prefix("string "), kinds.iter().find_map(|kind| found.strip_prefix(kind))) {
+            (Some(text), _) => format!("the text {text}"),
+            (_, Some(value)) => value.to_string(),
+            _ => found.to_string(),
+        },
+    }
+}
+
+/// serde's words for what it expected.
+fn expected_words(expected: &str) -> &str {
+    match expected {
+        "u8" => "a whole number from 0 to 255",
+        "i32" | "i64" => "a whole number",
+        "u32" | "u64" | "usize" => "a whole number, 0 or more",
+        "f32" | "f64" => "a number",
+        "a boolean" => "true or false",
+        "a string" => "text",
+        "a sequence" => "a list",
+        "a map" => "keys with values",
+        _ if expected.starts_with("struct ") => "keys with values",
+        _ => expected,
+    }
+}
+
 /// An error of a YAML text: file, line, key, and a suggestion where there is one.
 pub fn in_yaml(file: &str, error: &serde_yaml::Error) -> anyhow::Error {
     let place = error.location().map_or(String::new(), |place| format!(":{}", place.line()));
@@ -173,8 +222,8 @@ pub fn in_yaml(file: &str, error: &serde_yaml::Error) -> anyhow::Error {
     let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
     let is_key = |c: char| c.is_ascii_alphanumeric() || "_[].".contains(c);
     let message = match text.split_once(": ") {
-        Some((key, rest)) if key.chars().all(is_key) => format!("`{key}`: {rest}"),
-        _ => text.to_owned(),
+        Some((key, rest)) if key.chars().all(is_key) => format!("`{key}`: {}", plain(rest)),
+        _ => plain(text),
     };
     suggesting(&message, format!("`{file}`{place}: {message}"))
 }

@@ -216,11 +216,15 @@ fn wrong_usage_exits_with_2_before_any_work() {
         (&["--observer", "percentile:101"], "expected above 0 and at most 100"),
         (&["--switch", "full-range-weights"], "conv-transpose-per-channel"),
         (&["--shape", "input=1x0x3"], "--shape"),
-        (&["--limit", "0"], "expected 1 or more"),
+        (&["--limit", "0"], "expected a whole number, 1 or more"),
         (&["--filter", "bilinar"], "hint: did you mean `bilinear`?"),
         (&["--exclude", "["], "not a valid pattern"),
         (&["--mean", "1,2,x"], "--mean"),
         (&["--frobnicate"], "--frobnicate"),
+        (&["--limit", "-1"], "invalid value '-1' for '--limit <N>': expected a whole number, 1 or more"),
+        (&["--keep-float", "-1"], "expected a whole number, 0 or more"),
+        (&["--save-stats", "x.mqqs", "--for", "tensort"], "--for: backend `tensort` is unknown"),
+        (&["--report", "x.pdf"], "`x.pdf`: its ending names no format, expected one of: .html, .md, .txt, .json"),
     ];
     for (extra, expected) in cases {
         let ran = base(extra);

@@ -1,9 +1,11 @@
 //! Differences of two quantized networks.
 
 use crate::support::command::{mqq, run};
-use crate::support::repository;
+use crate::support::{GraphBuilder, noise, repository, write_npy};
 use mqq::difference::{Parameters, QuantizedNetwork, QuantizedNode, differences};
+use prost::Message;
 use serde_json::Value;
+use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -16,7 +18,8 @@ fn network(nodes: &[(&str, &str, bool)], tensors: &[(&str, &str, &[f32], i32)]) 
             Parameters { dtype: dtype.to_string(), scales: scales.to_vec(), zero_points: vec![zero_point] };
         (name.to_string(), parameters)
     };
-    QuantizedNetwork { nodes: nodes.iter().map(node).collect(), tensors: tensors.iter().map(tensor).collect() }
+    let (nodes, tensors) = (nodes.iter().map(node).collect(), tensors.iter().map(tensor).collect());
+    QuantizedNetwork { nodes, tensors, ..Default::default() }
 }
 
 #[test]
@@ -62,6 +65,54 @@ fn another_type_or_granularity_is_a_difference_of_types() {
     assert_eq!(types(&of("int8", &[1.0]), &of("uint8", &[1.0])).unwrap(), "int8 -> uint8");
     assert_eq!(types(&of("int8", &[1.0]), &of("int8", &[1.0, 2.0])).unwrap(), "int8 -> int8 per channel");
     assert_eq!(types(&of("int8", &[1.0]), &of("int8", &[2.0])), None);
+}
+
+#[test]
+fn a_model_quantizes_in_front_of_nodes_that_were_removed() {
+    let of = |tensors: &[(&str, f32)]| {
+        let tensors: Vec<_> = tensors.iter().map(|(name, scale)| (*name, "uint8", [*scale])).collect();
+        let tensors: Vec<(&str, &str, &[f32], i32)> =
+            tensors.iter().map(|(name, dtype, scale)| (*name, *dtype, &scale[..], 0)).collect();
+        network(&[], &tensors)
+    };
+    let mut sidecar = of(&[("relu", 0.5), ("t", 1.0)]);
+    sidecar.in_front.insert("relu".to_string(), "conv".to_string());
+    for other in [of(&[("conv", 0.5), ("t", 1.0)]), of(&[("relu", 0.5), ("t", 1.0)])] {
+        assert!(differences(&sidecar, &other).is_empty() && differences(&other, &sidecar).is_empty());
+    }
+    // Where the other quantizes both, the names are what they are.
+    assert_eq!(differences(&sidecar, &of(&[("conv", 0.5), ("relu", 0.5), ("t", 1.0)])).tensors_only.b, ["conv"]);
+}
+
+#[test]
+fn a_model_and_its_sidecar_say_the_same_where_nodes_are_removed_or_have_no_name() {
+    let folder = TempDir::new().unwrap();
+    let mut graph = GraphBuilder::new(17);
+    let x = graph.input("x", &[1, 3, 8, 8]);
+    let a = graph.conv(&x, 3, 4, 3, 1, "a");
+    let a = graph.op("Relu", &[&a], "r");
+    let half = graph.values("half", &[], &[0.5]);
+    let a = graph.op("Mul", &[&a, &half], "m");
+    let y = graph.conv(&a, 4, 4, 1, 1, "y");
+    graph.output(&y);
+    let mut unnamed = graph.build();
+    unnamed.graph.as_mut().unwrap().node.iter_mut().for_each(|node| node.name = None);
+    for (name, model) in [("named", graph.build()), ("unnamed", unnamed)] {
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at(&format!("{name}.onnx")), model.encode_to_vec()).unwrap();
+        write_npy(&at("x.npy"), &[16, 3, 8, 8], &noise(16 * 192, 2));
+        for backend in ["qnn-htp", "tflite", "onnxruntime", "openvino"] {
+            let mut command = mqq();
+            command.current_dir(folder.path()).args(["calibrate", &format!("{name}.onnx"), "-b", backend]);
+            let ran = run(command.args(["--data", "x.npy", "--effort", "0"]));
+            assert_eq!(ran.code, 0, "{}", ran.stderr);
+            let [model, sidecar] = ["onnx", "json"].map(|extension| format!("{name}.{backend}.{extension}"));
+            let mut command = mqq();
+            command.current_dir(folder.path()).args(["diff", &model, &sidecar, "--fail-on-difference"]);
+            let ran = run(&mut command);
+            assert_eq!(ran.code, 0, "{}", ran.stdout);
+        }
+    }
 }
 
 /// Calibrates the bundled model into a folder.

@@ -15,6 +15,7 @@ mod engine;
 mod equalize;
 mod first_hour;
 mod formats;
+mod functions;
 mod heads;
 mod hostile;
 mod kernels;

@@ -161,7 +161,7 @@ fn chains_that_lead_nowhere_are_errors() {
         ("name: a\nextends: [tensorrt]\n", "expected a backend"),
         ("extends: tensorrt\n", "`name` is missing"),
         ("- name\n", "is not a table"),
-        ("name: a\n", "missing field"),
+        ("name: a\n", "missing key"),
     ];
     for (text, expected) in cases {
         let (_folder, path) = files(&[("a.yaml", text)]);
@@ -215,12 +215,26 @@ fn values_are_set_after_switches() {
         ("ops.Nothing=null", "no `Nothing`"),
         ("name.deeper=1", "no keys"),
         ("types.act8={", "is not valid YAML"),
-        ("=3", "unknown field"),
+        ("=3", "unknown key"),
+        ("ops.Conv.weight.axis=99", "ops.Conv.weight.axis: 99, expected -5 to 4"),
+        ("ops.Gemm.weight.axis=-3", "ops.Gemm.weight.axis: -3, expected -2 to 1"),
+        ("ops.Conv.weight.axis=1", "ops.Conv.weight.axis: 1, expected 0 by rule `per_channel_axis`"),
+        ("name=a/b", "name: `a/b`, expected one without slashes"),
     ];
     for (set, expected) in cases {
         let error = with("tensorrt", &[], &[set]).unwrap_err();
         assert!(error.contains(expected) && error.contains(&format!("--set {set}")), "{error}");
     }
+}
+
+#[test]
+fn types_that_a_tables_own_rules_refuse_are_told_when_it_is_read() {
+    let error = with("onnxruntime", &[], &["types.act8.bits=4", "min_opset=21"]).unwrap_err();
+    assert!(error.contains(".input: type uint4, expected uint8 or int8 or uint16 or int16 by rule `dtypes`"), "{error}");
+    let error = with("qnn-htp", &[], &["types.wgt8.bits=16", "min_opset=21"]).unwrap_err();
+    assert!(error.contains(".weight.type: type int16, expected uint8 or int8 by rule `dtypes`"), "{error}");
+    // Weights of 4 bits are allowed there.
+    with("onnxruntime", &[], &["types.wgt8.bits=4", "min_opset=21"]).unwrap();
 }
 
 #[test]

@@ -167,6 +167,22 @@ fn results_of_the_same_origin_are_kept() {
     assert_eq!(skipped(&["--limit", "19"]), [false; 3]);
 }
 
+/// Data and labels of the gates are looked for before a model is quantized.
+#[test]
+fn a_model_whose_gates_cannot_be_evaluated_leaves_no_results() {
+    let zoo = format!("{ZOO}    gates: [overlap=0.5]\n    eval: missing\n");
+    let folder = Folder::new(&zoo);
+    let ran = folder.run(&["a.onnx", "b.onnx"], &["--json"]);
+    assert_eq!(ran.code, 1);
+    let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let states: Vec<&str> =
+        report["results"].as_array().unwrap().iter().map(|it| it["status"].as_str().unwrap()).collect();
+    assert_eq!(states, ["ok", "failed"]);
+    assert!(report["results"][1]["error"].as_str().unwrap().contains("missing`: does not exist"), "{report:#}");
+    assert!(folder.at("out/a.tensorrt.onnx").exists());
+    assert!(!folder.at("out/b.tensorrt.onnx").exists() && !folder.at("out/b.openvino.onnx").exists());
+}
+
 /// A budget that is below that of any model: one at a time.
 #[test]
 fn a_small_budget_runs_one_model_at_a_time() {
@@ -181,11 +197,12 @@ fn a_file_of_a_zoo_with_an_error_is_named() {
     let cases = [
         ("defaults: {backnd: tensorrt}", 1, "`defaults`: unknown option `backnd`"),
         ("models: {'b*': {threads: 2}}", 1, "`b*`: unknown option `threads`"),
-        ("modls: {}", 1, "unknown field `modls`"),
+        ("modls: {}", 1, "unknown key `modls`"),
         ("models: {'b[': {}}", 1, "`b[`"),
         ("models: {b: 3}", 1, "`b` has no options"),
         ("defaults: {backend: tensorrt, effort: 9}", 2, "model `b.onnx`: invalid value '9'"),
-        ("defaults: {effort: 0}", 2, "model `b.onnx`: the following required arguments were not provided"),
+        ("defaults: {effort: 0}", 2, "model `b.onnx`: has no `backend`, expected one"),
+        ("null", 1, "found nothing, expected keys with values"),
         ("defaults: {backend: tensorrt, gates: [overlp=1]}", 2, "model `b.onnx`: metric `overlp` is unknown"),
     ];
     for (zoo, code, text) in cases {

@@ -3,7 +3,7 @@
 //! In: a backend's name, or the path of a table. Out: its checked [`Scheme`]. A new backend is a file in `backends/`
 //! and a line in [`BUILT_IN`]; nothing else in the crate knows a backend's name.
 
-use crate::check::CHECKS;
+use crate::check::{CHECKS, contradiction};
 use crate::place::RULES;
 use crate::scheme::{self, Catalog, Scheme};
 use crate::{export, observers};
@@ -33,6 +33,7 @@ fn catalog() -> Catalog {
         tables: BUILT_IN,
         rules: RULES.iter().map(|rule| (rule.name, rule.takes)).collect(),
         checks: CHECKS.iter().map(|check| (check.name, check.takes)).collect(),
+        contradiction,
         check_observer: |spelling| observers::by_spelling(spelling).map(drop),
         check_format: |name| export::by_names([name]).map(drop),
     }

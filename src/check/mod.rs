@@ -9,5 +9,6 @@ mod rules;
 pub use qdq_graph::{QdqGraph, operand_role};
 pub use qdq_node::{NodeInput, QdqNode, QdqOperator, Role};
 pub use rules::{
-    CHECKS, Check, Checked, Finding, RuleReport, Severity, ensure_kept, findings, is_quantized, non_finite_constants,
+    CHECKS, Check, Checked, Finding, RuleReport, Severity, contradiction, ensure_kept, findings, is_quantized,
+    non_finite_constants,
 };

@@ -119,7 +119,7 @@ impl<'a> QdqGraph<'a> {
             return Role::Activation;
         }
         let uses = self.operators_behind(output);
-        let has = |role: Role| uses.iter().any(|(node, i)| operand_role(node, *i) == role);
+        let has = |role: Role| uses.iter().any(|(node, i)| operand_role(node.op_type(), *i) == role);
         match (has(Role::Weight), has(Role::Bias)) {
             (true, _) => Role::Weight,
             (_, true) => Role::Bias,
@@ -233,9 +233,9 @@ fn is_transparent(node: &NodeProto) -> bool {
     )
 }
 
-/// The role of a constant at input `input` of `node`.
-pub fn operand_role(node: &NodeProto, input: usize) -> Role {
-    match (node.op_type(), input) {
+/// The role of a constant at input `input` of an operator.
+pub fn operand_role(op_type: &str, input: usize) -> Role {
+    match (op_type, input) {
         ("MatMul", 0 | 1) | ("Gemm", 0) => Role::Weight,
         ("Conv" | "ConvTranspose" | "Gemm" | "DeformConv", 1) => Role::Weight,
         ("LSTM" | "GRU" | "RNN", 1 | 2) => Role::Weight,

@@ -138,6 +138,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Failure> {
     let head = args.quantize.task.resolve()?;
     check_models(&args.models, DataOption::Has).map_err(Failure::Usage)?;
     args.collect.check(args.models.len(), !args.data.is_empty()).map_err(Failure::Usage)?;
+    args.collect.check_tables()?;
     if args.until_stable && args.data.is_empty() {
         return Err(Failure::Usage(anyhow!("--until-stable, but --data is missing")));
     }

@@ -3,7 +3,7 @@
 use super::Failure;
 use super::complete;
 use super::files::ensure_readable;
-use super::options::{StaticArgs, resolve_backend, wider_table};
+use super::options::{StaticArgs, resolve_backend, whole, wider_table};
 use super::print::{Bar, out};
 use super::quantize_args::QuantizeArgs;
 use crate::backends::BUILT_IN;
@@ -28,10 +28,10 @@ pub struct CollectArgs {
     #[arg(long = "for", value_name = "NAME,…", value_delimiter = ',', requires = "save_stats", add = complete::backends())]
     backends: Vec<String>,
     /// Keep the inputs of N samples, too, for effort 1 and more
-    #[arg(long, value_name = "N", requires = "save_stats", default_value = "0", hide_default_value = true)]
+    #[arg(long, value_name = "N", requires = "save_stats", default_value = "0", hide_default_value = true, value_parser = whole, allow_negative_numbers = true)]
     keep_samples: usize,
     /// Collect from every N-th sample, from I (0 to N-1) on; no model
-    #[arg(long, value_name = "I/N", requires = "save_stats", value_parser = shard)]
+    #[arg(long, value_name = "I/N", requires = "save_stats", value_parser = shard, allow_hyphen_values = true)]
     shard: Option<Shard>,
     /// Go on with the file of an interrupted run, if there is one
     #[arg(long, requires = "save_stats")]
@@ -81,17 +81,31 @@ impl CollectArgs {
         let mut tables = Vec::with_capacity(names.len());
         let is_of_run = |name: &&String| run.iter().any(|request| request.scheme.name == **name);
         for name in names.iter().filter(|name| !is_of_run(name)) {
-            let usage = |error: Failure| match error {
-                Failure::Usage(error) | Failure::Failed(error) => error.context("--for"),
+            let error = |error: Failure| match error {
+                Failure::Usage(error) | Failure::Failed(error) => error,
             };
-            // --switch and --set are of the run's own backend.
-            let none: [String; 0] = [];
-            let scheme = fixed.apply(resolve_backend(name, &none, &none).map_err(usage)?);
-            let other = wider_table(&scheme, &none, &none).map_err(usage)?.map(|other| fixed.apply(other));
+            let scheme = fixed.apply(table(name).map_err(error)?);
+            let other = wider_table(&scheme, &[], &[]).map_err(error)?.map(|other| fixed.apply(other));
             tables.push((scheme, other));
         }
         Ok(tables)
     }
+
+    /// Fails where a backend of `--for` has no valid table.
+    ///
+    /// # Errors
+    /// If there is none of this name, or the table is invalid.
+    pub(super) fn check_tables(&self) -> Result<(), Failure> {
+        self.backends.iter().filter(|name| *name != "all").try_for_each(|name| table(name).map(drop))
+    }
+}
+
+/// The table of a backend of `--for`; --switch and --set are of the run's own.
+fn table(name: &str) -> Result<Scheme, Failure> {
+    resolve_backend(name, &[], &[]).map_err(|error| match error {
+        Failure::Usage(error) => Failure::Usage(error.context("--for")),
+        Failure::Failed(error) => Failure::Failed(error.context("--for")),
+    })
 }
 
 /// Collects the statistics of a model for all `requests`. Saves them where that is asked for, now and then and in the end;

@@ -39,19 +39,19 @@ pub struct PreprocessArgs {
     #[arg(long, value_parser = option::<Crop>)]
     crop: Option<Crop>,
     /// Value of padding pixels, 0 to 255
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8), allow_negative_numbers = true)]
     pad_value: Option<u8>,
     /// rgb, bgr, gray or y
     #[arg(long, value_parser = option::<Color>)]
     color: Option<Color>,
     /// Factor of pixel values (0..255), such as 1/255
-    #[arg(long, value_name = "X", value_parser = parse_number)]
+    #[arg(long, value_name = "X", value_parser = parse_number, allow_negative_numbers = true)]
     scale: Option<f64>,
     /// Subtracted after the scale: one number, or one per channel
     #[arg(long, value_name = "X,…", value_delimiter = ',', allow_hyphen_values = true, value_parser = parse_number)]
     mean: Option<Vec<f64>>,
     /// Divisor after the mean: one number, or one per channel
-    #[arg(long, value_name = "X,…", value_delimiter = ',', value_parser = parse_number)]
+    #[arg(long, value_name = "X,…", value_delimiter = ',', allow_hyphen_values = true, value_parser = parse_number)]
     std: Option<Vec<f64>>,
     /// nchw or nhwc, if the input's shape does not tell
     #[arg(long, value_parser = option::<Layout>)]
@@ -158,7 +158,7 @@ impl AnyBackendArgs {
 #[derive(Debug, Args)]
 pub struct TargetsArgs {
     /// Targets: backends (see `mqq backends`) or YAML tables
-    #[arg(long = "backend", short = 'b', value_name = "NAME|FILE,…", value_delimiter = ',', group = "for_backends", add = complete::backends())]
+    #[arg(long = "backend", short = 'b', value_name = "NAME|FILE,…", value_delimiter = ',', value_parser = trimmed, group = "for_backends", add = complete::backends())]
     pub names: Vec<String>,
     /// Turn on a switch of each backend's table; repeatable
     #[arg(long = "switch", value_name = "NAME", display_order = RARE)]
@@ -333,7 +333,7 @@ impl StaticArgs {
 #[derive(Debug, Args)]
 pub struct SampleArgs {
     /// Maximum number of samples
-    #[arg(long, value_name = "N", value_parser = count)]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub limit: Option<usize>,
     #[command(flatten)]
     pub threads: ThreadArgs,
@@ -343,7 +343,7 @@ pub struct SampleArgs {
 #[derive(Debug, Args)]
 pub struct ThreadArgs {
     /// Samples run in parallel [default and maximum: all cores]
-    #[arg(long, value_name = "N", value_parser = count, display_order = RARE)]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true, display_order = RARE)]
     threads: Option<usize>,
 }
 
@@ -366,7 +366,17 @@ fn n_cores() -> usize {
 
 /// Parses a count of at least 1.
 fn count(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|&n| n > 0).ok_or_else(|| "expected 1 or more".to_string())
+    text.parse().ok().filter(|&n| n > 0).ok_or_else(|| "expected a whole number, 1 or more".to_string())
+}
+
+/// A whole number.
+pub(super) fn whole(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| "expected a whole number, 0 or more".to_string())
+}
+
+/// A name of a list, without spaces around it.
+fn trimmed(text: &str) -> Result<String, String> {
+    Ok(text.trim().to_string())
 }
 
 /// Options of the printed output.
@@ -385,7 +395,7 @@ pub struct PrintArgs {
 #[command(next_help_heading = "Precision of single layers (one goal)")]
 pub struct MixedArgs {
     /// Keep the N most sensitive layers float; 0 only measures
-    #[arg(long, value_name = "N", group = "goal")]
+    #[arg(long, value_name = "N", group = "goal", value_parser = whole, allow_negative_numbers = true)]
     keep_float: Option<usize>,
     /// Raise precision until every output has this SQNR, in dB
     #[arg(long, value_name = "DB", group = "goal", allow_hyphen_values = true)]

@@ -40,7 +40,7 @@ pub struct QuantizeArgs {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', add = complete::methods())]
     methods: Option<Vec<String>>,
     /// Share of multiply-adds that rescue may leave float [default: 5]
-    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    #[arg(long, value_name = "PERCENT", value_parser = percent, allow_negative_numbers = true)]
     rescue: Option<f64>,
     /// Insert no Mul or Add before layers
     #[arg(long)]

@@ -7,8 +7,8 @@ use super::given::{Options, arguments, given_options};
 use super::options::PrintArgs;
 use super::print::{self, err, out};
 use super::zoo_file::{Entry, ZooFile};
-use super::{Failure, junit};
-use crate::diag::{Exit, count, file_name};
+use super::{ErrorReport, Failure, junit};
+use crate::diag::{Exit, count, explain, file_name};
 use crate::onnx::{RunFile, Staged, check_outputs};
 use crate::report;
 use anyhow::{Context, Result};
@@ -271,6 +271,12 @@ fn one(at: usize, entry: &Entry, threads: usize, process: &AtomicU32) -> Done {
     command.extend(arguments(&entry.options));
     let failed = |error: String| json!({ "model": model, "status": "failed", "error": error });
     let (mut said, mut exit, mut peak) = (String::new(), Exit::Failed, 0);
+    if let Err(error) = entry.ensure_evaluable() {
+        let of_error = serde_json::to_value(ErrorReport::of(&error)).unwrap_or_default();
+        let results = vec![with_model(of_error, &model)];
+        let said = format!("error: {}\n", explain(&error));
+        return Done { at, results, exit: Exit::Failed, said, seconds: start.elapsed().as_secs_f64(), peak: 0 };
+    }
     let mut results = match program(&command, process) {
         Ok(ran) => {
             said += &ran.stderr;

@@ -1,11 +1,14 @@
 //! The file of `--zoo`: options for all models, and for those whose names match a pattern.
 
 use super::Cli;
+use super::compare::read_labels;
 use super::given::{Options, arguments};
+use crate::data;
 use crate::diag::{WithHint, file_name, in_yaml, none_of};
 use crate::foreign;
 use crate::metrics::MetricBound;
 use anyhow::{Context, Result, anyhow, bail};
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use globset::{Glob, GlobMatcher};
 use serde::Deserialize;
@@ -42,6 +45,22 @@ pub struct Entry {
     pub compare: Options,
     /// Bounds of metrics.
     pub gates: Vec<String>,
+}
+
+impl Entry {
+    /// Fails where there are gates, and the data or labels that the model is compared on do not exist.
+    ///
+    /// # Errors
+    /// If they do not exist, or the labels cannot be read; the message has the path.
+    pub fn ensure_evaluable(&self) -> Result<()> {
+        if self.gates.is_empty() {
+            return Ok(());
+        }
+        let of = |key: &str| self.compare.get(key).map_or(&[][..], Vec::as_slice);
+        data::ensure_found(of("data"))?;
+        let labels = of("labels").first().map(PathBuf::from);
+        read_labels(labels.as_ref(), of("data")).map(drop)
+    }
 }
 
 /// The options of a zoo.
@@ -108,6 +127,9 @@ impl ZooFile {
         let line = program.into_iter().chain([model.display().to_string()]).chain(arguments(&options));
         if let Err(error) = Cli::try_parse_from(line) {
             let text = error.to_string();
+            if error.kind() == ErrorKind::MissingRequiredArgument && !options.contains_key("backend") {
+                return Err(anyhow!("{}: has no `backend`, expected one", place()).hint("set it under `defaults`"));
+            }
             let text = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ").replace('\n', " ");
             return Err(anyhow!("{}: {text}", place()));
         }

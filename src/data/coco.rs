@@ -2,8 +2,9 @@
 
 use super::fit::ImageFit;
 use super::{Dataset, labels};
+use crate::diag::{WithHint, plain};
 use crate::foreign;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -73,7 +74,10 @@ impl BoxLabels {
     pub fn read(file: &Path) -> Result<BoxLabels> {
         let read = || -> Result<BoxLabels> {
             let text = foreign::read(file)?;
-            let instances: Instances = serde_json::from_slice(&text)?;
+            let instances: Instances = serde_json::from_slice(&text).map_err(|error| {
+                anyhow!("is not an instances.json of COCO: {}", plain(&error.to_string()))
+                    .hint("it has the keys `images`, `annotations` and `categories`")
+            })?;
             let mut ids: Vec<i64> = instances.categories.iter().map(|category| category.id).collect();
             ids.sort_unstable();
             ids.dedup();

@@ -1,7 +1,7 @@
 //! Preprocessing of images: the options, their YAML, and how they override each other. It does not touch images.
 
 use super::resize::Resize;
-use crate::diag::suggesting;
+use crate::diag::{plain, suggesting};
 use anyhow::{Context, Result};
 use serde::de::value::{Error as ValueError, StrDeserializer};
 use serde::de::{self, DeserializeOwned, Error as _, SeqAccess, Unexpected, Visitor};
@@ -177,7 +177,8 @@ fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<f64>
 /// If the value is unknown; the message lists the valid ones.
 pub fn parse_option<T: DeserializeOwned>(text: &str) -> Result<T> {
     T::deserialize(StrDeserializer::<ValueError>::new(text))
-        .map_err(|error| suggesting(&error.to_string(), error.to_string()))
+        .map_err(|error| plain(&error.to_string()))
+        .map_err(|message| suggesting(&message, &message))
 }
 
 impl Preprocessing {

@@ -57,7 +57,7 @@ impl Resize {
             // Worded like serde's message, so that the same hint is found.
             (name, _) => {
                 let names: Vec<String> = Resize::NAMES.iter().map(|n| format!("`{n}`")).collect();
-                bail!("unknown variant `{name}`, expected one of {}", names.join(", "))
+                bail!("unknown value `{name}`, expected one of {}", names.join(", "))
             }
         })
     }

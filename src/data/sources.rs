@@ -2,9 +2,9 @@
 
 use super::paths::FileNames;
 use super::table;
-use crate::diag::{count, file_name};
+use crate::diag::{WithHint, count, file_name};
 use crate::foreign;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use globset::GlobBuilder;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -209,7 +209,16 @@ fn list(path: &Path, n_inputs: usize, kind: ListKind, visit: &mut SourceVisitor)
         let mut candidates = [folder.join(entry), path.with_extension("").join(entry)].into_iter();
         let place = || format!("line {line}: `{entry}`");
         let Some(path) = candidates.find(|candidate| !entry.is_empty() && candidate.exists()) else {
-            bail!("{}: does not exist, expected a path relative to the list", place());
+            let error = anyhow!("{}: does not exist, expected a path relative to the list", place());
+            // As lists of other tools: a path, space, a class.
+            let is_labelled =
+                entry.rsplit_once(char::is_whitespace).is_some_and(|(path, _)| folder.join(path.trim()).exists());
+            return Err(error.hint(match is_labelled {
+                true => {
+                    "a .txt has one path per line; paths with classes are a .csv with the columns `file,class_index`"
+                }
+                false => "",
+            }));
         };
         if path.is_dir() {
             let files = test_data_set(&path, n_inputs).with_context(place)?;
@@ -223,7 +232,10 @@ fn list(path: &Path, n_inputs: usize, kind: ListKind, visit: &mut SourceVisitor)
     match kind {
         ListKind::Lines => {
             for (line_number, line) in (1..).zip(BufReader::new(foreign::open(path)?).lines()) {
-                let line = line?;
+                let line = line.map_err(|error| match error.kind() {
+                    std::io::ErrorKind::InvalidData => anyhow!("line {line_number}: is not UTF-8 text"),
+                    _ => error.into(),
+                })?;
                 // The first may begin with a byte order mark.
                 let entry = line.trim_start_matches('\u{feff}').trim();
                 if !entry.is_empty() && !entry.starts_with('#') {

@@ -1,7 +1,8 @@
 //! Columns of a CSV file.
 
+use crate::diag::WithHint;
 use crate::foreign;
-use anyhow::{Context, Result};
+use anyhow::{Result, anyhow};
 use std::path::Path;
 
 /// One row.
@@ -23,16 +24,17 @@ pub fn read(path: &Path, columns: &[&str], mut visit: impl FnMut(Row) -> Result<
         .trim(csv::Trim::All)
         .comment(Some(b'#'))
         .from_reader(foreign::open(path)?);
-    let header = reader.headers()?.clone();
+    let header = reader.headers().map_err(explained)?.clone();
     let position = |column: &&str| {
-        header.iter().position(|cell| cell == *column).with_context(|| {
+        header.iter().position(|cell| cell == *column).ok_or_else(|| {
             let found = header.iter().collect::<Vec<_>>().join(",");
-            format!("the first line is `{found}`, expected column names, `{column}` among them")
+            anyhow!("the first line is `{found}`, expected column names, `{column}` among them")
+                .hint(format!("write `{}` as the first line; commas separate columns", columns.join(",")))
         })
     };
     let positions: Vec<usize> = columns.iter().map(position).collect::<Result<_>>()?;
     for record in reader.records() {
-        let record = record?;
+        let record = record.map_err(explained)?;
         if record.iter().all(str::is_empty) {
             continue;
         }
@@ -41,4 +43,15 @@ pub fn read(path: &Path, columns: &[&str], mut visit: impl FnMut(Row) -> Result<
         visit(Row { line, cells: positions.iter().map(cell).collect() })?;
     }
     Ok(())
+}
+
+/// An error of the reader in plain words.
+fn explained(error: csv::Error) -> anyhow::Error {
+    match error.kind() {
+        csv::ErrorKind::Utf8 { pos, .. } => {
+            let line = pos.as_ref().map_or(String::new(), |pos| format!("line {}: ", pos.line()));
+            anyhow!("{line}is not UTF-8 text")
+        }
+        _ => error.into(),
+    }
 }

@@ -94,6 +94,7 @@ impl Differences {
 
 /// Compares two networks.
 pub fn differences(a: &QuantizedNetwork, b: &QuantizedNetwork) -> Differences {
+    let (a, b) = (&named_as(a, b), &named_as(b, a));
     let mut found = Differences { operators: by_operator(a, b), ..Differences::default() };
     found.nodes_only = OnlyIn { a: absent(&a.nodes, &b.nodes), b: absent(&b.nodes, &a.nodes) };
     let only = |one: &QuantizedNetwork, other: &QuantizedNetwork| {
@@ -116,6 +117,19 @@ pub fn differences(a: &QuantizedNetwork, b: &QuantizedNetwork) -> Differences {
     }
     found.scales.sort_by(|one, other| other.size().total_cmp(&one.size()));
     found
+}
+
+/// The network with the names of `other` for tensors behind nodes that were removed: `other` quantizes those in front of them.
+fn named_as(network: &QuantizedNetwork, other: &QuantizedNetwork) -> QuantizedNetwork {
+    let mut network = network.clone();
+    for (name, in_front) in &network.in_front {
+        let is_renamed = !other.tensors.contains_key(name) && other.tensors.contains_key(in_front);
+        if is_renamed && !network.tensors.contains_key(in_front) {
+            let parameters = network.tensors.remove(name);
+            network.tensors.extend(parameters.map(|parameters| (in_front.clone(), parameters)));
+        }
+    }
+    network
 }
 
 /// Names that are in `one` only.

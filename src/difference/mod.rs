@@ -11,6 +11,7 @@ pub use compare::{ByOperator, Differences, MovedScale, OnlyIn, OtherType, differ
 pub use of_model::of_model;
 pub use of_sidecar::of_record;
 
+use crate::check::Role;
 use std::collections::BTreeMap;
 
 /// The input with the weights of an operator, where it is a constant.
@@ -23,6 +24,14 @@ fn weight_of<'a>(op_type: &str, inputs: &'a [String], is_constant: impl Fn(&str)
     operands?.iter().map(String::as_str).find(|input| is_constant(input))
 }
 
+/// The name of a constant, by the node that reads it.
+fn constant_name(node: &str, role: Role, input: usize) -> String {
+    match role {
+        Role::Weight | Role::Bias => format!("{node} {}", role.name()),
+        _ => format!("{node} input {input}"),
+    }
+}
+
 /// The quantization of a network.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct QuantizedNetwork {
@@ -30,6 +39,8 @@ pub struct QuantizedNetwork {
     pub nodes: BTreeMap<String, QuantizedNode>,
     /// Quantized tensors by name: activations by their own, constants by the node that reads them.
     pub tensors: BTreeMap<String, Parameters>,
+    /// Tensors of removed nodes, and those in front of them, which models quantize in their place.
+    pub in_front: BTreeMap<String, String>,
 }
 
 /// A node.

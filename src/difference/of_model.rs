@@ -1,11 +1,11 @@
 //! The quantization of a model.
 
-use super::{Parameters, QuantizedNetwork, QuantizedNode, weight_of};
-use crate::check::{QdqNode, QdqOperator, Role};
+use super::{Parameters, QuantizedNetwork, QuantizedNode, constant_name, weight_of};
+use crate::check::{QdqNode, QdqOperator, Role, operand_role};
 use crate::matching::{StandIns, as_qdq};
 use crate::onnx::integers::type_name;
 use crate::onnx::node::{constant, node_name};
-use crate::onnx::proto::ModelProto;
+use crate::onnx::proto::{ModelProto, NodeProto};
 
 /// Reads a model with Q/DQ or operators on integers.
 pub fn of_model(model: ModelProto) -> QuantizedNetwork {
@@ -32,9 +32,12 @@ pub fn of_model(model: ModelProto) -> QuantizedNetwork {
             }
             // Where float values are stored, the pair in front is the same.
             (_, QdqOperator::Quantize) => Vec::new(),
-            (role, QdqOperator::Dequantize) => {
+            (_, QdqOperator::Dequantize) => {
                 let readers = tensors.qdq.operators_behind(qdq.output).into_iter();
-                readers.map(|(node, input)| constant_name(node_name(node), role, input)).collect()
+                let name = |(node, input): (&NodeProto, usize)| {
+                    constant_name(node_name(node), operand_role(node.op_type(), input), input)
+                };
+                readers.map(name).collect()
             }
         };
         for name in names {
@@ -42,14 +45,6 @@ pub fn of_model(model: ModelProto) -> QuantizedNetwork {
         }
     }
     quantized
-}
-
-/// The name of a constant, by the node that reads it.
-fn constant_name(node: &str, role: Role, input: usize) -> String {
-    match role {
-        Role::Weight | Role::Bias => format!("{node} {}", role.name()),
-        _ => format!("{node} input {input}"),
-    }
 }
 
 fn parameters(qdq: &QdqNode) -> Parameters {

@@ -1,8 +1,9 @@
 //! The quantization that a sidecar records.
 
-use super::{Parameters, QuantizedNetwork, QuantizedNode, weight_of};
+use super::{Parameters, QuantizedNetwork, QuantizedNode, constant_name, weight_of};
+use crate::check::{Role, operand_role};
 use crate::sidecar::{Encoding, Sidecar};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Reads a sidecar.
 pub fn of_record(sidecar: &Sidecar) -> QuantizedNetwork {
@@ -13,6 +14,7 @@ pub fn of_record(sidecar: &Sidecar) -> QuantizedNetwork {
     // The clip of the range stands for these.
     let removed: BTreeSet<&str> = encodings().filter_map(|encoding| encoding.removed_node.as_deref()).collect();
     let graph = &sidecar.graph;
+    let by_name: BTreeMap<&str, _> = graph.nodes.iter().map(|node| (node.name.as_str(), node)).collect();
     let made = graph.nodes.iter().flat_map(|node| &node.outputs).chain(&graph.inputs);
     let made: BTreeSet<&str> = made.map(String::as_str).collect();
     for node in graph.nodes.iter().filter(|node| !removed.contains(node.name.as_str())) {
@@ -25,11 +27,21 @@ pub fn of_record(sidecar: &Sidecar) -> QuantizedNetwork {
     }
     for encoding in &sidecar.activation_encodings {
         quantized.tensors.entry(encoding.name.clone()).or_insert_with(|| parameters(encoding));
+        let removed = encoding.removed_node.as_deref().and_then(|name| by_name.get(name));
+        if let Some(in_front) = removed.and_then(|node| node.inputs.first()) {
+            quantized.in_front.insert(encoding.name.clone(), in_front.clone());
+        }
     }
     for encoding in &sidecar.param_encodings {
-        let role = if encoding.output_dtype == "int32" { "bias" } else { "weight" };
-        for node in &encoding.consumers {
-            quantized.tensors.entry(format!("{node} {role}")).or_insert_with(|| parameters(encoding));
+        for name in &encoding.consumers {
+            let reads = by_name.get(name.as_str()).and_then(|node| {
+                let input = node.inputs.iter().position(|input| *input == encoding.name)?;
+                Some((operand_role(&node.op_type, input), input))
+            });
+            // Biases that preparation made are no inputs of the graph.
+            let made = if encoding.output_dtype == "int32" { (Role::Bias, 2) } else { (Role::Weight, 1) };
+            let (role, input) = reads.unwrap_or(made);
+            quantized.tensors.entry(constant_name(name, role, input)).or_insert_with(|| parameters(encoding));
         }
     }
     quantized

@@ -1,12 +1,13 @@
 //! Reads and writes ONNX files.
 //!
 //! In: a path. Out: a [`ModelProto`], and back without loss. It does not interpret operators. [`load`] keeps external
-//! tensors as references; [`load_whole`] loads them. [`Staged`] is the only way in which a run writes files, models or
+//! tensors as references; [`load_whole`] loads them, and inlines functions. [`Staged`] is the only way in which a run writes files, models or
 //! not.
 
 pub mod cut;
 pub mod edit;
 mod external;
+mod functions;
 pub mod graph;
 pub mod inputs;
 pub mod integers;
@@ -58,20 +59,21 @@ fn parse(path: &Path) -> Result<ModelProto> {
     Ok(model)
 }
 
-/// A model with all its tensors.
+/// A model with all its tensors and without functions.
 pub struct Loaded {
-    /// The model; no tensor is external.
+    /// The model; no tensor is external, and functions are inlined.
     pub model: ModelProto,
     /// Whether a tensor was external.
     pub has_external_data: bool,
 }
 
-/// Reads a model and its external tensors, all through memory maps.
+/// Reads a model and its external tensors, all through memory maps, and inlines its functions.
 ///
 /// # Errors
-/// As [`load`], and if an external file is missing, too short or outside the model's folder.
+/// As [`load`], if an external file is missing, too short or outside the model's folder, and if a function cannot be inlined.
 pub fn load_whole(path: &Path) -> Result<Loaded> {
     let mut model = load(path)?;
+    functions::inline(&mut model).with_context(|| format!("`{}`", path.display()))?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let has_external_data = external::resolve(&mut model, folder).with_context(|| format!("`{}`", path.display()))?;
     Ok(Loaded { model, has_external_data })

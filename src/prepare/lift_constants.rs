@@ -4,11 +4,12 @@
 //!    the graph, or holds text or a sparse tensor, stays.
 //! 2. An initializer that is also an input of the graph is taken off the inputs: it is a default that
 //!    quantization fixes. IR version 4 is needed for that and set.
-//! 3. Inputs that are left out at the end of a node's list are dropped from it, which means the same.
+//! 3. What the engine reads otherwise is spelled out: [`spell_out`].
 
 use super::{Change, Pass};
 use crate::onnx::node;
-use crate::onnx::proto::ModelProto;
+use crate::onnx::proto::{AttributeProto, GraphProto, ModelProto};
+use crate::onnx::tensor;
 use anyhow::Result;
 use std::collections::BTreeSet;
 
@@ -36,11 +37,7 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
         changes.push(Change::LiftedConstants(lifted));
     }
 
-    for node in &mut graph.node {
-        while node.input.last().is_some_and(String::is_empty) {
-            node.input.pop();
-        }
-    }
+    spell_out(graph);
 
     let names: BTreeSet<String> = graph.initializer.iter().map(|tensor| tensor.name().to_string()).collect();
     let n_inputs = graph.input.len();
@@ -54,4 +51,24 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
         model.ir_version = model.ir_version.map(|version| version.max(4));
     }
     Ok(changes)
+}
+
+/// Spells out what ONNX means and the engine reads otherwise, here and in subgraphs: inputs that are left out at the end of a
+/// node's list are dropped from it, and a ConstantOfShape without a value gets the float 0 that it stands for (tract reads
+/// one of 64 bits).
+pub fn spell_out(graph: &mut GraphProto) {
+    const TENSOR: i32 = 4;
+    for node in &mut graph.node {
+        while node.input.last().is_some_and(String::is_empty) {
+            node.input.pop();
+        }
+        let has_value = node.op_type() != "ConstantOfShape" || node::attribute(node, "value").is_some();
+        if let (false, true, Ok(zero)) = (has_value, node::is_standard(node), tensor::from_f32("", &[1], &[0.0])) {
+            let (name, t) = (Some("value".to_string()), Some(zero));
+            node.attribute.push(AttributeProto { name, r#type: Some(TENSOR), t, ..Default::default() });
+        }
+        for attribute in &mut node.attribute {
+            attribute.g.iter_mut().chain(&mut attribute.graphs).for_each(spell_out);
+        }
+    }
 }

@@ -97,6 +97,7 @@ impl Writer {
         let mut nodes: Vec<NodeProto> = inserted.flatten().collect();
         let mut clip_bounds = Vec::new();
         let copies = self.copies(graph);
+        let named: BTreeSet<String> = graph.node.iter().map(|node| node.name().to_string()).collect();
         for (node_idx, mut node) in std::mem::take(&mut graph.node).into_iter().enumerate() {
             for (input_idx, input) in node.input.iter_mut().enumerate() {
                 let edge = (node_idx, input_idx);
@@ -119,8 +120,13 @@ impl Writer {
             }
             nodes.extend(self.before_node.remove(&node_idx).into_iter().flatten());
             let outputs = node.output.clone();
+            let without_name = node.name().is_empty();
             for output in &mut node.output {
                 if let Some(name) = self.renamed.get(output) {
+                    // A node without a name goes by its first output, in the sidecar too.
+                    if without_name && outputs[0] == *output && !named.contains(output) {
+                        node.name = Some(output.clone());
+                    }
                     output.clone_from(name);
                 }
             }

@@ -1,6 +1,6 @@
 //! The names that tables may use.
 
-use super::ParameterKind;
+use super::{ParameterKind, Scheme};
 use anyhow::Result;
 
 /// The parameters of a rule by name; the name `*` stands for all others.
@@ -14,6 +14,8 @@ pub struct Catalog {
     pub rules: Vec<(&'static str, Takes)>,
     /// Rules of targets; each also accepts `severity`.
     pub checks: Vec<(&'static str, Takes)>,
+    /// The key of a table that a rule of its `check` refuses, and the reason.
+    pub contradiction: fn(&Scheme) -> Option<(String, String)>,
     /// Fails for an invalid spelling of an observer.
     pub check_observer: fn(&str) -> Result<()>,
     /// Fails for an unknown output format.

@@ -6,7 +6,7 @@ use super::{
     Axis, BiasRow, Catalog, Constraint, Granularity, OpRow, ParameterKind, QType, RuleCall, ScaleKind, Scheme,
     WeightStorage,
 };
-use crate::diag::{WithHint, none_of};
+use crate::diag::{WithHint, controls, none_of};
 use crate::onnx::LAST_OPSET;
 use crate::quant::{Codes, Symmetry};
 use anyhow::anyhow;
@@ -24,6 +24,9 @@ pub(super) fn check(scheme: &Scheme, catalog: &Catalog) -> Result<(), Wrong> {
 }
 
 fn check_one(scheme: &Scheme, catalog: &Catalog) -> Result<(), Wrong> {
+    let name = &scheme.name;
+    let is_file_name = !name.is_empty() && !name.contains(['/', '\\']) && !name.chars().any(controls);
+    ensure(is_file_name, "name", || format!("`{name}`, expected one without slashes: results are named after it"))?;
     let opset = scheme.min_opset;
     ensure((FIRST_OPSET..=LAST_OPSET).contains(&opset), "min_opset", || {
         format!("{opset}, expected {FIRST_OPSET} to {LAST_OPSET}")
@@ -66,7 +69,10 @@ fn check_one(scheme: &Scheme, catalog: &Catalog) -> Result<(), Wrong> {
     for (key, observer) in [("activation", &scheme.observers.activation), ("weight", &scheme.observers.weight)] {
         (catalog.check_observer)(observer).map_err(|error| wrong(format!("observers.{key}"), error))?;
     }
-    Ok(())
+    match (catalog.contradiction)(scheme) {
+        Some((at, text)) => Err(wrong(at, anyhow!(text))),
+        None => Ok(()),
+    }
 }
 
 /// Checks the types of operators that hold the weights' integers themselves.
@@ -167,6 +173,16 @@ fn check_type(qtype: &QType, min_opset: i64, at: &str) -> Result<(), Wrong> {
     })
 }
 
+/// The most dimensions of an operator's weights.
+fn max_rank(op: &str) -> i64 {
+    match op {
+        "Gemm" => 2,
+        "LSTM" | "GRU" | "RNN" => 3,
+        "Conv" | "ConvTranspose" => 5,
+        _ => 8,
+    }
+}
+
 fn check_row(scheme: &Scheme, row: &OpRow, op: &str, at: &str) -> Result<(), Wrong> {
     for (key, name) in [("input", &row.input), ("constant", &row.constant), ("output", &row.output)] {
         if let Some(name) = name {
@@ -179,6 +195,12 @@ fn check_row(scheme: &Scheme, row: &OpRow, op: &str, at: &str) -> Result<(), Wro
         ensure(!columns || op == "MatMul", &format!("{at}.weight.axis"), || {
             "`columns`, expected it for MatMul only".into()
         })?;
+        if let Axis::Number(axis) = weight.axis {
+            let rank = max_rank(op);
+            ensure((-rank..rank).contains(&axis), &format!("{at}.weight.axis"), || {
+                format!("{axis}, expected {} to {}: weights of {op} have at most {rank} dimensions", -rank, rank - 1)
+            })?;
+        }
         let at = format!("{at}.weight.type");
         let qtype = scheme.find_type(&weight.qtype, &at)?;
         qtype.check_for_weight(&weight.qtype, &at)?;

@@ -108,6 +108,9 @@ fn named(tables: Tables) -> Vec<Named> {
 fn similar(tables: &[Named], unknown: &str) -> String {
     let names = tables.iter().flat_map(|table| table.aliases.iter().map(String::as_str).chain([table.name]));
     let near = did_you_mean(unknown, names);
+    if unknown.is_empty() {
+        return "`mqq backends` lists them".to_string();
+    }
     if !near.is_empty() {
         return near;
     }

@@ -167,7 +167,7 @@ fn checksum(header: &str, arrays: &BTreeMap<String, TensorView>) -> [u8; 32] {
 /// If they are not of this format, of a later version, truncated or changed.
 pub fn read_statistics(bytes: &[u8]) -> Result<SavedStatistics> {
     let foreign = "is no file of mqq's statistics, or is truncated";
-    let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|error| anyhow!("{foreign}: {error}"))?;
+    let (_, metadata) = SafeTensors::read_metadata(bytes).ok().context(foreign)?;
     let header = metadata.metadata().as_ref().and_then(|texts| texts.get(KEY)).context(foreign)?;
     let Versioned { format, mqq } = serde_json::from_str(header).context(foreign)?;
     if format != FORMAT {

@@ -87,7 +87,10 @@ impl UntilStable {
     pub fn sentence(&self) -> String {
         let UntilStable { n_listed, n_samples, rounds, .. } = self;
         let taken = if n_samples < n_listed { "were enough" } else { "were taken" };
-        let taken = format!("{n_samples} of {n_listed} samples {taken}");
+        let taken = match n_listed {
+            1 => "1 of 1 sample was taken".to_string(),
+            _ => format!("{n_samples} of {n_listed} samples {taken}"),
+        };
         if self.is_stable {
             let from = rounds.len().checked_sub(IN_A_ROW + 1).map_or(0, |before| rounds[before].n_samples);
             return format!("{taken}: from {from} to {n_samples} no range changed by a step");

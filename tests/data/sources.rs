@@ -83,7 +83,13 @@ fn sources_without_data_say_so() {
     write("empty.txt", "# nothing\n");
     write("dir.txt", "more\n");
     write("bad.csv", "name,class\nb.png,1\n");
+    write("labels.txt", "b.png 3\n");
+    fs::write(folder.path().join("latin.txt"), b"\xe9.png\n").unwrap();
+    fs::write(folder.path().join("latin.csv"), b"file\n\xe9.png\n").unwrap();
     let cases = [
+        ("labels.txt", "`labels.txt`: line 1: `b.png 3`: does not exist, expected a path relative to the list"),
+        ("latin.txt", "`latin.txt`: line 1: is not UTF-8 text"),
+        ("latin.csv", "`latin.csv`: line 2: is not UTF-8 text"),
         ("zoo", "`zoo`: does not exist, expected a folder, a file, a list (.txt, .csv) or a pattern"),
         (
             "outer",

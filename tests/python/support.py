@@ -14,8 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[2]
-MQQ = Path(os.environ.get("MQQ", ROOT / "target" / "release" / "mqq"))
-RESAVE = ROOT / "target" / "release" / "examples" / "resave"
+BUILT = ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "release"
+MQQ = Path(os.environ.get("MQQ", BUILT / "mqq"))
+RESAVE = BUILT / "examples" / "resave"
 ZOO = Path(os.environ.get("MQQ_ZOO", ROOT.parent / "shared" / "zoo"))
 
 onnxruntime.set_default_logger_severity(3)

@@ -429,9 +429,9 @@ nms: 0.6
 
 
 @pytest.mark.parametrize("text, message", [
-    ("boxs: {}", "`mine.yaml`:2: unknown field `boxs`"),
-    ("form: xywhs", "`mine.yaml`:2: `form`: unknown variant `xywhs`"),
-    ("form: xyxy\nthreshold: high", "`mine.yaml`:3: `threshold`: invalid type"),
+    ("boxs: {}", "`mine.yaml`:2: unknown key `boxs`"),
+    ("form: xywhs", "`mine.yaml`:2: `form`: unknown value `xywhs`"),
+    ("form: xyxy\nthreshold: high", "`mine.yaml`:3: `threshold`: found the text"),
     ("form: xyxy\nboxes: {}\nscores: {}\nthreshold: 2", "`mine.yaml`: `threshold`: 2, expected 0 to 1"),
     ("form: cells\nboxes: {}\nscores: {}\nthreshold: 0.5", "`mine.yaml`: `strides`: absent, expected for this `form`"),
     ("form: anchors\nboxes: {}\nscores: {}\nthreshold: 0.5", "`mine.yaml`: `anchors`: expected for `form: anchors`"),

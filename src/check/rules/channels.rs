@@ -4,7 +4,7 @@ use super::{Check, Finding, RuleReport};
 use crate::check::{QdqGraph, QdqNode, Role, operand_role};
 use crate::onnx::node;
 use crate::onnx::proto::NodeProto;
-use crate::scheme::{Parameter, ParameterKind, RuleCall};
+use crate::scheme::{Axis, Granularity, Parameter, ParameterKind, RuleCall, Scheme};
 
 /// Scales must be per tensor.
 pub const PER_TENSOR: Check = Check {
@@ -29,9 +29,24 @@ pub const PER_CHANNEL_AXIS: Check = Check {
     name: "per_channel_axis",
     about: "axis of a weight's scales, for each operator type: a number, `output`, `columns` of a matrix, or `none` for one scale",
     takes: &[("*", ParameterKind::Axis)],
+    contradiction: of_rows,
     run: per_channel_axis,
     ..Check::DEFAULT
 };
+
+/// The first row with another axis than the rule's, where both are numbers.
+fn of_rows(scheme: &Scheme, call: &RuleCall) -> Option<(String, String)> {
+    scheme.ops.iter().find_map(|(op, row)| {
+        let weight = row.weight.as_ref()?;
+        let is_per_channel = scheme.types.get(&weight.qtype)?.granularity == Granularity::PerChannel;
+        match (weight.axis, call.parameters.get(op)) {
+            (Axis::Number(found @ 0..), Some(Parameter::Number(expected))) if is_per_channel && found != *expected => {
+                Some((format!("ops.{op}.weight.axis"), format!("{found}, expected {expected}")))
+            }
+            _ => None,
+        }
+    })
+}
 
 fn per_channel_axis(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
     for node in &graph.graph.node {
@@ -40,7 +55,7 @@ fn per_channel_axis(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) 
             let Some(qdq) = graph.dequantize_of(input).filter(|l| l.is_per_channel()) else {
                 continue;
             };
-            if operand_role(node, i) != Role::Weight || !graph.is_constant(qdq.input) || qdq.block_size != 0 {
+            if operand_role(node.op_type(), i) != Role::Weight || !graph.is_constant(qdq.input) || qdq.block_size != 0 {
                 continue;
             }
             check_axis(graph, node, i, qdq, wanted, report);

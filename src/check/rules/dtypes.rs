@@ -3,7 +3,8 @@
 use super::{Check, Finding, RuleReport};
 use crate::check::{QdqGraph, QdqNode, Role};
 use crate::onnx::integers::type_name;
-use crate::scheme::{ParameterKind, RuleCall};
+use crate::quant::Codes;
+use crate::scheme::{BiasRow, ParameterKind, RuleCall, Scheme, WeightStorage};
 
 /// Allowed integer types by role.
 pub const DTYPES: Check = Check {
@@ -15,9 +16,41 @@ pub const DTYPES: Check = Check {
         ("bias", ParameterKind::Dtypes),
         ("constant", ParameterKind::Dtypes),
     ],
+    contradiction: of_rows,
     run: dtypes,
     ..Check::DEFAULT
 };
+
+/// The first type of a row that the rule does not allow in its place.
+fn of_rows(scheme: &Scheme, call: &RuleCall) -> Option<(String, String)> {
+    // Elsewhere, activations are not stored with Q/DQ.
+    let has_activations = matches!(scheme.weight_storage, WeightStorage::Integer | WeightStorage::Float);
+    for (op, row) in &scheme.ops {
+        let bias = match &row.bias {
+            BiasRow::Type { qtype } => Some(qtype),
+            BiasRow::Float | BiasRow::Int32 => None,
+        };
+        let constant = if call.dtypes("constant").is_some() { "constant" } else { "activation" };
+        for (key, role, name) in [
+            ("input", "activation", row.input.as_ref().filter(|_| has_activations)),
+            ("output", "activation", row.output.as_ref().filter(|_| has_activations)),
+            ("constant", constant, row.constant.as_ref()),
+            ("weight.type", "weight", row.weight.as_ref().map(|weight| &weight.qtype)),
+            ("bias.type", "bias", bias),
+        ] {
+            let (Some(qtype), Some(allowed)) = (name.and_then(|name| scheme.types.get(name)), call.dtypes(role)) else {
+                continue;
+            };
+            let found = qtype.dtype();
+            let names: Vec<&str> = allowed.iter().map(|number| type_name(*number)).collect();
+            if qtype.kind == Codes::Affine && !names.contains(&found.as_str()) {
+                let expected = if names.is_empty() { "float".to_string() } else { names.join(" or ") };
+                return Some((format!("ops.{op}.{key}"), format!("type {found}, expected {expected}")));
+            }
+        }
+    }
+    None
+}
 
 fn dtypes(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
     for qdq in graph.distinct() {

@@ -59,7 +59,7 @@ fn add_non_finite(graph: &QdqGraph, report: &mut RuleReport) {
 
 /// The role of a constant at input `input` of `node`, where it must be finite.
 fn parameter(node: &NodeProto, input: usize) -> Option<&'static str> {
-    match (node.op_type(), input, operand_role(node, input)) {
+    match (node.op_type(), input, operand_role(node.op_type(), input)) {
         (_, _, role @ (Role::Weight | Role::Bias)) => Some(role.name()),
         ("BatchNormalization", 1 | 3 | 4, _) => Some("parameter"),
         ("LayerNormalization" | "InstanceNormalization" | "GroupNormalization", 1, _) => Some("parameter"),

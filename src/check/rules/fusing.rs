@@ -43,7 +43,7 @@ fn quantized_inputs(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) 
         }
         for (i, (name, qdq)) in operands.iter().enumerate() {
             if qdq.is_none() {
-                let what = match (graph.is_constant(name), operand_role(node, i)) {
+                let what = match (graph.is_constant(name), operand_role(node.op_type(), i)) {
                     (true, Role::Weight) => "weight",
                     (true, _) => "constant operand",
                     (false, _) => "input",

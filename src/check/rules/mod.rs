@@ -45,6 +45,8 @@ pub struct Check {
     pub is_universal: bool,
     /// Whether it is about something that quantization does not change, such as fixed input shapes.
     pub is_about_the_float_model: bool,
+    /// The key of a table that quantizes against the rule, and the reason.
+    pub contradiction: fn(&Scheme, &RuleCall) -> Option<(String, String)>,
     /// Adds findings to the report.
     pub run: fn(&QdqGraph, &RuleCall, &mut RuleReport),
 }
@@ -58,6 +60,7 @@ impl Check {
         severity: Severity::Error,
         is_universal: false,
         is_about_the_float_model: false,
+        contradiction: |_, _| None,
         run: |_, _, _| (),
     };
 }
@@ -119,12 +122,25 @@ pub fn findings(model: &ModelProto, scheme: &Scheme) -> Vec<Finding> {
     found
 }
 
-fn run(check: &Check, graph: &QdqGraph, call: &RuleCall, found: &mut Vec<Finding>) {
-    let severity = match call.name("severity") {
+/// The key of a table that quantizes against a rule of its own `check`, so that every model would break it, and the reason.
+pub fn contradiction(scheme: &Scheme) -> Option<(String, String)> {
+    scheme.check.iter().find_map(|call| {
+        let check = CHECKS.iter().find(|check| check.name == call.rule)?;
+        let (at, reason) = (check.contradiction)(scheme, call).filter(|_| severity(check, call) == Severity::Error)?;
+        Some((at, format!("{reason} by rule `{}` of the table's `check`", check.name)))
+    })
+}
+
+fn severity(check: &Check, call: &RuleCall) -> Severity {
+    match call.name("severity") {
         Some("warning") => Severity::Warning,
         Some("error") => Severity::Error,
         _ => check.severity,
-    };
+    }
+}
+
+fn run(check: &Check, graph: &QdqGraph, call: &RuleCall, found: &mut Vec<Finding>) {
+    let severity = severity(check, call);
     let mut report = RuleReport { rule: check.name, severity, findings: Vec::new() };
     (check.run)(graph, call, &mut report);
     found.extend(report.findings);

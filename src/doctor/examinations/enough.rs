@@ -36,7 +36,8 @@ pub const ENOUGH_DATA: Examination = Examination {
             _ if data.samples.len() < MIN_SAMPLES => count(data.samples.len(), "sample"),
             (_, Some(until_stable)) if until_stable.is_stable => return Examined::nothing(),
             (_, Some(until_stable)) => {
-                let finding = Finding::new("the data", until_stable.sentence(), "ranges that no more samples change");
+                let found = format!("{} ({})", count(data.samples.len(), "sample"), until_stable.sentence());
+                let finding = Finding::new("the data", found, "so many that more of them change no range");
                 return Examined::warning(finding.hint("use more samples"));
             }
             (None, None) => return Examined::nothing(),

@@ -54,7 +54,9 @@ pub const FORMATS: &[DocumentFormat] = &[
 /// If there is none; the message names those that there are.
 pub fn format_by_name(name: &str) -> Result<&'static DocumentFormat> {
     let found = FORMATS.iter().find(|format| format.name == name);
-    found.ok_or_else(|| none_of("format", name, FORMATS.iter().map(|format| format.name)))
+    found.ok_or_else(|| {
+        none_of(format_args!("format `{name}` is unknown"), name, FORMATS.iter().map(|format| format.name))
+    })
 }
 
 /// The format of a file, by its extension.
@@ -66,9 +68,14 @@ pub fn format_of(path: &Path) -> Result<&'static DocumentFormat> {
     let name = match extension {
         "txt" => "text",
         "htm" => "html",
+        // A name, but not an ending.
+        "text" => "",
         other => other,
     };
-    format_by_name(name).with_context(|| format!("`{}`", path.display()))
+    let found = FORMATS.iter().find(|format| format.name == name);
+    found.with_context(|| {
+        format!("`{}`: its ending names no format, expected one of: .html, .md, .txt, .json", path.display())
+    })
 }
 
 fn json(document: &Document) -> Result<String> {

@@ -1,0 +1,187 @@
+//! Functions of a model, which its nodes call by name.
+
+use super::names::Names;
+use super::node::{self, node_name};
+use super::proto::{AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto};
+use crate::diag::WithHint;
+use anyhow::{Context, Result, anyhow, ensure};
+use std::collections::BTreeMap;
+
+/// The most nodes that a model has once its functions are inlined; functions that call each other grow by powers.
+const MAX_NODES: usize = 1_000_000;
+/// The most functions that call each other.
+const MAX_DEPTH: usize = 64;
+
+/// Domain, name and overload, by which a node calls a function.
+type Key = [String; 3];
+
+/// Puts the nodes of each function in place of the nodes that call it. The new nodes and tensors are named after the calling
+/// node, as `call/inner`. Afterwards the model has no functions. Source: ONNX IR, section "Functions".
+///
+/// # Errors
+/// If a function calls itself, has fewer inputs or outputs than a call, uses another operator set than the model, or the
+/// model would become too large; the message names node or function.
+pub fn inline(model: &mut ModelProto) -> Result<()> {
+    let functions = std::mem::take(&mut model.functions);
+    if functions.is_empty() {
+        return Ok(());
+    }
+    let by_key: BTreeMap<Key, &FunctionProto> =
+        functions.iter().map(|it| (key(it.domain(), it.name(), it.overload()), it)).collect();
+    let graph = model.graph_mut()?;
+    let names = Names::of(graph);
+    let mut inliner = Inliner { functions: by_key, names, used: BTreeMap::new(), n_nodes: 0 };
+    inliner.graph(graph, 0)?;
+    let used = inliner.used;
+    used.into_values().try_for_each(|function| import_operators(model, function))
+}
+
+fn key(domain: &str, name: &str, overload: &str) -> Key {
+    [plain(domain), name, overload].map(str::to_string)
+}
+
+/// The default domain has two names.
+fn plain(domain: &str) -> &str {
+    if domain == "ai.onnx" { "" } else { domain }
+}
+
+struct Inliner<'a> {
+    functions: BTreeMap<Key, &'a FunctionProto>,
+    names: Names,
+    /// The functions that were called.
+    used: BTreeMap<Key, &'a FunctionProto>,
+    n_nodes: usize,
+}
+
+impl<'a> Inliner<'a> {
+    fn graph(&mut self, graph: &mut GraphProto, depth: usize) -> Result<()> {
+        graph.node = self.nodes(std::mem::take(&mut graph.node), depth)?;
+        Ok(())
+    }
+
+    fn nodes(&mut self, nodes: Vec<NodeProto>, depth: usize) -> Result<Vec<NodeProto>> {
+        let mut inlined = Vec::with_capacity(nodes.len());
+        for mut node in nodes {
+            let key = key(node.domain(), node.op_type(), node.overload());
+            let Some(&function) = self.functions.get(&key) else {
+                for attribute in &mut node.attribute {
+                    let graphs = attribute.g.iter_mut().chain(&mut attribute.graphs);
+                    graphs.into_iter().try_for_each(|graph| self.graph(graph, depth))?;
+                }
+                self.n_nodes += 1;
+                ensure!(self.n_nodes <= MAX_NODES, "its functions have over {MAX_NODES} nodes once they are inlined");
+                inlined.push(node);
+                continue;
+            };
+            let place = || format!("node `{}` ({})", node_name(&node), node.op_type());
+            ensure!(depth < MAX_DEPTH, "{}: functions call each other more than {MAX_DEPTH} deep", place());
+            self.used.insert(key, function);
+            let body = self.call(&node, function).with_context(place)?;
+            inlined.extend(self.nodes(body, depth + 1)?);
+        }
+        Ok(inlined)
+    }
+
+    /// The nodes of `function` with the tensors and attributes of its call by `node`.
+    fn call(&mut self, node: &NodeProto, function: &FunctionProto) -> Result<Vec<NodeProto>> {
+        for (found, taken, what) in
+            [(node.input.len(), function.input.len(), "inputs"), (node.output.len(), function.output.len(), "outputs")]
+        {
+            ensure!(found <= taken, "has {found} {what}, expected at most {taken}, those of its function");
+        }
+        let given = |i: usize| node.input.get(i).cloned().unwrap_or_default();
+        let known: BTreeMap<String, String> =
+            function.input.iter().enumerate().map(|(i, name)| (name.clone(), given(i))).collect();
+        let mut body = Body { names: &mut self.names, prefix: node_name(node), known, node, function };
+        let mut copies = Vec::new();
+        for (inner, output) in function.output.iter().zip(&node.output).filter(|(_, output)| !output.is_empty()) {
+            match body.known.get(inner) {
+                // An input, or an output that is given twice.
+                Some(source) => copies.push((source.clone(), output.as_str())),
+                None => {
+                    body.known.insert(inner.clone(), output.clone());
+                }
+            }
+        }
+        let mut nodes: Vec<NodeProto> = function.node.iter().map(|inner| body.node(inner)).collect();
+        for (source, output) in copies {
+            let name = body.names.fresh(&format!("{}/Identity", body.prefix));
+            nodes.push(node::make("Identity", &name, &[&source], output));
+        }
+        Ok(nodes)
+    }
+}
+
+/// What the body of a function becomes at one call.
+struct Body<'a> {
+    names: &'a mut Names,
+    prefix: &'a str,
+    /// Names in the function, and those of the same tensors in the model.
+    known: BTreeMap<String, String>,
+    node: &'a NodeProto,
+    function: &'a FunctionProto,
+}
+
+impl Body<'_> {
+    fn node(&mut self, inner: &NodeProto) -> NodeProto {
+        let mut node = inner.clone();
+        let base = if inner.name().is_empty() { inner.op_type() } else { inner.name() };
+        node.name = Some(self.names.fresh(&format!("{}/{base}", self.prefix)));
+        node.input.iter_mut().chain(&mut node.output).for_each(|name| self.rename(name));
+        node.attribute = inner.attribute.iter().filter_map(|attribute| self.attribute(attribute)).collect();
+        node
+    }
+
+    fn rename(&mut self, name: &mut String) {
+        if name.is_empty() {
+            return;
+        }
+        if !self.known.contains_key(name) {
+            let fresh = self.names.fresh(&format!("{}/{name}", self.prefix));
+            self.known.insert(name.clone(), fresh);
+        }
+        name.clone_from(&self.known[name]);
+    }
+
+    /// The attribute; of one that refers to an attribute of the function, the value that the call gives or the default.
+    fn attribute(&mut self, attribute: &AttributeProto) -> Option<AttributeProto> {
+        if let Some(of_function) = attribute.ref_attr_name.as_deref().filter(|name| !name.is_empty()) {
+            let defaults = &self.function.attribute_proto;
+            let mut values = self.node.attribute.iter().chain(defaults);
+            let value = values.find(|value| value.name() == of_function)?;
+            return Some(AttributeProto { name: attribute.name.clone(), ..value.clone() });
+        }
+        let mut attribute = attribute.clone();
+        attribute.g.iter_mut().chain(&mut attribute.graphs).for_each(|graph| self.graph(graph));
+        Some(attribute)
+    }
+
+    fn graph(&mut self, graph: &mut GraphProto) {
+        let values = graph.input.iter_mut().chain(&mut graph.output).chain(&mut graph.value_info);
+        let sparse = graph.sparse_initializer.iter_mut().filter_map(|tensor| tensor.values.as_mut());
+        let tensors = graph.initializer.iter_mut().chain(sparse);
+        let names = values.filter_map(|value| value.name.as_mut()).chain(tensors.filter_map(|it| it.name.as_mut()));
+        names.for_each(|name| self.rename(name));
+        graph.node = graph.node.iter().map(|node| self.node(node)).collect();
+    }
+}
+
+/// Adds the operator sets of a function that was inlined to those of the model.
+fn import_operators(model: &mut ModelProto, function: &FunctionProto) -> Result<()> {
+    for set in &function.opset_import {
+        let of_model = model.opset_import.iter().find(|other| plain(other.domain()) == plain(set.domain()));
+        match of_model.map(|other| other.version()) {
+            Some(version) if version == set.version() => {}
+            Some(version) => {
+                let (name, found) = (function.name(), set.version());
+                let domain = if set.domain().is_empty() { "ai.onnx" } else { set.domain() };
+                return Err(anyhow!(
+                    "function `{name}` uses version {found} of operator set `{domain}`, expected {version}, that of the model"
+                )
+                .hint("onnx.inliner.inline_local_functions(model, convert_version=True) in Python converts it"));
+            }
+            None => model.opset_import.push(set.clone()),
+        }
+    }
+    Ok(())
+}
