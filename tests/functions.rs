@@ -59,12 +59,7 @@ fn loaded(model: &ModelProto) -> anyhow::Result<ModelProto> {
 }
 
 fn refers(name: &str, to: &str) -> AttributeProto {
-    AttributeProto {
-        name: Some(name.into()),
-        r#type: Some(1),
-        ref_attr_name: Some(to.into()),
-        ..Default::default()
-    }
+    AttributeProto { name: Some(name.into()), r#type: Some(1), ref_attr_name: Some(to.into()), ..Default::default() }
 }
 
 fn float(name: &str, f: f32) -> AttributeProto {
@@ -82,10 +77,7 @@ fn a_call_becomes_the_nodes_of_its_function() {
     given.attribute.push(float("slope", 0.125));
     let outer = vec![node("mine", "Leaky", &["p"], &["t"]), given, node("", "Add", &["u", "p"], &["sum"])];
     let outer = function("Outer", &["p", "unused"], &["sum", "p"], outer);
-    let calls = vec![
-        node("mine", "Outer", &["a", ""], &["c", "copy"]),
-        node("", "Mul", &["c", "copy"], &["b"]),
-    ];
+    let calls = vec![node("mine", "Outer", &["a", ""], &["c", "copy"]), node("", "Mul", &["c", "copy"], &["b"])];
     let found = loaded(&model(calls, vec![outer, inner])).unwrap();
     let ops: Vec<&str> = found.graph.as_ref().unwrap().node.iter().map(|node| node.op_type()).collect();
     assert_eq!(ops, ["Conv", "LeakyRelu", "LeakyRelu", "Add", "Identity", "Mul", "Conv"]);
@@ -138,7 +130,10 @@ fn functions_that_cannot_be_inlined_are_named() {
     let one = function("One", &["in"], &["out"], vec![node("", "Relu", &["in"], &["out"])]);
     for (model, expected) in [
         (model(call("Circle"), vec![circle]), "(Circle): functions call each other more than 64 deep"),
-        (model(call("Other"), vec![other_opset]), "function `Other` uses version 11 of operator set `ai.onnx`, expected 17"),
+        (
+            model(call("Other"), vec![other_opset]),
+            "function `Other` uses version 11 of operator set `ai.onnx`, expected 17",
+        ),
         (model(call("F0"), bombs), "functions have over 1000000 nodes"),
         (model(wide, vec![one]), "node `b` (One): has 2 inputs, expected at most 1, those of its function"),
     ] {
@@ -168,9 +163,12 @@ fn what_the_engine_reads_otherwise_is_spelled_out_for_all_commands() {
     let at = |name: &str| folder.path().join(name);
     fs::write(at("m.onnx"), model.encode_to_vec()).unwrap();
     write_npy(&at("x.npy"), &[16, 3, 6, 6], &noise(16 * 108, 1));
-    let ran = run(mqq().current_dir(folder.path()).args(["calibrate", "m.onnx", "-b", "onnxruntime", "--data", "x.npy"]));
+    let ran =
+        run(mqq().current_dir(folder.path()).args(["calibrate", "m.onnx", "-b", "onnxruntime", "--data", "x.npy"]));
     assert_eq!(ran.code, 0, "{}", ran.stderr);
-    for command in [&["compare", "m.onnx", "m.onnxruntime.onnx"][..], &["compare", "m.onnx", "m.onnx"], &["eval", "m.onnx"]] {
+    for command in
+        [&["compare", "m.onnx", "m.onnxruntime.onnx"][..], &["compare", "m.onnx", "m.onnx"], &["eval", "m.onnx"]]
+    {
         let ran = run(mqq().current_dir(folder.path()).args(command).args(["--data", "x.npy"]));
         assert_eq!(ran.code, 0, "{command:?}: {}", ran.stderr);
     }

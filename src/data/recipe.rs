@@ -80,11 +80,18 @@ impl Recipe {
         let is_luma = matches!(color, Color::Gray | Color::Y);
         ensure!(
             is_luma == (n_channels == 1),
-            "`color`: {} gives {}, input `{}` takes {n_channels} (shape {:?})",
-            color_name(color),
-            count(if is_luma { 1 } else { 3 }, "channel"),
-            input.name,
-            input.shape
+            anyhow!(
+                "`color`: {} gives {}, input `{}` takes {n_channels} (shape {:?})",
+                color_name(color),
+                count(if is_luma { 1 } else { 3 }, "channel"),
+                input.name,
+                input.shape
+            )
+            .hint(if is_luma {
+                "use --color rgb or bgr"
+            } else {
+                "use --color gray, and one number for --mean and --std"
+            })
         );
         let resize = asked.resize.unwrap_or(Resize::Exact(None));
         let crops = matches!(resize, Resize::ShortSide(_) | Resize::Exact(Some(_)));

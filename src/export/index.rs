@@ -4,7 +4,7 @@ use super::Format;
 use crate::diag::WithHint;
 use crate::onnx::proto::ModelProto;
 use crate::sidecar::{Encoding, NodeRecord, Sidecar};
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Result, anyhow, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Operators whose input gets the quantization parameters of the next quantized tensor, as in MQBench's
@@ -170,17 +170,30 @@ pub(super) fn word(name: &str) -> Result<&str> {
 #[derive(Default)]
 pub(super) struct UniqueMap {
     map: serde_json::Map<String, serde_json::Value>,
+    left_out: BTreeSet<String>,
 }
 
 impl UniqueMap {
     pub(super) fn add(&mut self, name: &str, value: serde_json::Value) -> Result<()> {
         match self.map.get(name) {
             Some(earlier) if *earlier != value => {
-                bail!("tensor `{name}`: has two scales and zero points, but the format has one per tensor")
+                let error =
+                    anyhow!("tensor `{name}`: has two scales and zero points, but the format has one per tensor");
+                return Err(error.hint("a table that names the format under `emit` writes none with --set emit=null"));
             }
             _ => self.map.insert(name.to_string(), value),
         };
         Ok(())
+    }
+
+    /// Adds a value of a constant. One with several values, for the nodes that share it, is left out.
+    pub(super) fn add_constant(&mut self, name: &str, value: serde_json::Value) {
+        if self.map.get(name).is_some_and(|earlier| *earlier != value) {
+            self.map.shift_remove(name);
+            self.left_out.insert(name.to_string());
+        } else if !self.left_out.contains(name) {
+            self.map.insert(name.to_string(), value);
+        }
     }
 
     /// The values in the order of insertion.

@@ -20,7 +20,12 @@ pub fn cut(model: &ModelProto, outputs: &[String]) -> Result<[ModelProto; 2]> {
         let names = || graph.node.iter().flat_map(|node| &node.output).map(String::as_str);
         ensure!(
             index.producer(output).is_some(),
-            anyhow!("--outputs names `{output}`, but no node produces that tensor").hint(did_you_mean(output, names()))
+            anyhow!("--outputs names `{output}`, but no node produces that tensor").hint(
+                match graph.node.iter().find(|node| node.name() == output).and_then(|node| node.output.first()) {
+                    Some(tensor) => format!("that is a node; its output is `{tensor}`"),
+                    None => did_you_mean(output, names()),
+                }
+            )
         );
         ensure!(ends.insert(output), "--outputs names `{output}` twice");
     }

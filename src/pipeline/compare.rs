@@ -114,6 +114,7 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparis
     let AsQdq { model: quantized, integers } = as_qdq(quantized);
     let mut warnings: Vec<String> = models.iter().zip([&float, &quantized]).flat_map(non_finite).collect();
     let has_finite_constants = warnings.is_empty();
+    warnings.extend(other_order(&float, &quantized));
     let opset = default_opset(&quantized).unwrap_or_default();
     let inside = request.tensors.then(|| [float.clone(), quantized.clone()]);
     let built =
@@ -207,6 +208,15 @@ fn places(order: &[usize]) -> Vec<usize> {
 pub(super) fn non_finite((path, model): (&&Path, &ModelProto)) -> Vec<String> {
     let found = non_finite_constants(model).into_iter();
     found.map(|finding| format!("`{}`: {finding}; a runtime's outputs are NaN", path.display())).collect()
+}
+
+/// A warning if the second model has the outputs of the first in another order.
+fn other_order(float: &ModelProto, quantized: &ModelProto) -> Option<String> {
+    let [float, quantized] = [float, quantized].map(|model| model.graph.iter().flat_map(|graph| &graph.output));
+    let names: Vec<&str> = quantized.clone().map(|output| output.name()).collect();
+    let moved = float.zip(quantized).find(|(a, b)| a.name() != b.name() && names.contains(&a.name()));
+    let (a, b) = moved.map(|(a, b)| (a.name(), b.name()))?;
+    Some(format!("outputs are compared by position, but their order differs: `{a}` is compared with `{b}`"))
 }
 
 /// A warning if images are not preprocessed as for the calibration of `quantized`, by the sidecar beside it.

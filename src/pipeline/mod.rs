@@ -26,11 +26,12 @@ pub use tensors::{ComparedTensor, ComparedTensors};
 use crate::calibrate::{CalibrationStatistics, SampleSet, observed_tensors};
 use crate::check::{Checked, ensure_kept};
 use crate::data::add_shapes;
-use crate::diag::{WithHint, count, hint_of};
+use crate::diag::{WithHint, count, did_you_mean, hint_of};
 use crate::engine::Parsed;
 use crate::onnx;
 use crate::onnx::edit::{ModelEdit, edited};
 use crate::onnx::inputs::{Shapes, open_inputs};
+use crate::onnx::node::node_name;
 use crate::onnx::proto::ModelProto;
 use crate::place::{Placement, Selection, WideNodes, is_transformer, place};
 use crate::plan::{QuantPlan, decide, unlike_tensors, warning_of_unlike};
@@ -352,7 +353,18 @@ fn add_warnings(planned: &mut PlannedModel, calibration: &CalibrationStatistics,
     warnings.splice(0..0, skipped);
     warnings.extend(warning_of_unlike(model.graph()?, placement, plan));
     for pattern in selection.unmatched(model.graph()?) {
-        warnings.push(format!("`{pattern}` matches no node name and no operator type of the model"));
+        let graph = model.graph()?;
+        let names = graph.node.iter().flat_map(|node| [node_name(node), node.op_type()]);
+        let lower = pattern.to_ascii_lowercase();
+        let same = names.clone().find(|name| name.to_ascii_lowercase() == lower);
+        let advice = match (same, pattern.contains(',')) {
+            (Some(name), _) => format!(": did you mean `{name}`?"),
+            (None, true) => ": several patterns are several options, not a list with commas".to_string(),
+            (None, false) => Some(did_you_mean(&pattern, names))
+                .filter(|it| !it.is_empty())
+                .map_or(String::new(), |it| format!(": {it}")),
+        };
+        warnings.push(format!("`{pattern}` matches no node name and no operator type of the model{advice}"));
     }
     if plan.activations.is_empty() && plan.weights.is_empty() {
         warnings.push("no node was quantized: the written model is the float model; -v prints the reasons".to_string());

@@ -71,6 +71,7 @@ fn widen_weights(placement: &Placement, floats: &[(Vec<usize>, Vec<f32>)], plan:
         let weight = &mut plan.weights[quantizer.weight];
         let qtype = weight.qtype.clone();
         let n_scales = weight.params.len();
+        let mut overflowing = Vec::new();
         for (channel, &value) in values.iter().enumerate() {
             let params = &mut weight.params[if n_scales == 1 { 0 } else { channel.min(n_scales - 1) }];
             let needed = f64::from(value).abs() / (s_x * MAX_BIAS) * (1.0 + 1e-6);
@@ -81,12 +82,18 @@ fn widen_weights(placement: &Placement, floats: &[(Vec<usize>, Vec<f32>)], plan:
                 params.scale = qtype.scale_at_least(needed.max(normal));
             }
             if overflows {
-                warnings.push(format!(
-                    "initializer `{}`: channel {channel} overflows int32; the scale of `{}` was increased",
-                    quantizer.tensor, weight.quantizer.tensor
-                ));
+                overflowing.push(channel);
             }
         }
+        let found = match overflowing.as_slice() {
+            [] => continue,
+            [channel] => format!("channel {channel} overflows"),
+            [first, ..] => format!("{} channels (first: {first}) overflow", overflowing.len()),
+        };
+        warnings.push(format!(
+            "initializer `{}`: {found} int32; the scale of `{}` was increased",
+            quantizer.tensor, weight.quantizer.tensor
+        ));
     }
     warnings
 }

@@ -96,7 +96,7 @@ pub fn default_opset(model: &ModelProto) -> Result<i64> {
     Ok(import.context("imports no ONNX opset, expected one")?.version())
 }
 
-/// Refuses models that are not float32: quantized ones, and float16.
+/// Refuses models that are not float32: quantized ones, float16, and inputs of float64.
 ///
 /// # Errors
 /// If the model is one; the message names the operators or tensors.
@@ -120,9 +120,10 @@ pub fn check_float(model: &ModelProto) -> Result<()> {
     let weights: BTreeMap<&str, i32> = graph.initializer.iter().map(|t| (t.name(), t.data_type())).collect();
     let type_of = |input: &ValueInfoProto| input.tensor_type().map_or(0, |tensor| tensor.elem_type());
     let is_half = |found: i32| matches!(found, FLOAT16 | BFLOAT16);
+    let is_other_float = |found: i32| is_half(found) || found == DOUBLE;
     let hint = "export it in float32";
     let mut inputs = graph.input.iter().filter(|input| !weights.contains_key(input.name()));
-    if let Some(input) = inputs.find(|input| is_half(type_of(input))) {
+    if let Some(input) = inputs.find(|input| is_other_float(type_of(input))) {
         let (name, found) = (input.name(), type_name(type_of(input)));
         return Err(anyhow!("input `{name}` is {found}, expected a float32 model").hint(hint));
     }
@@ -141,6 +142,7 @@ pub fn check_float(model: &ModelProto) -> Result<()> {
 }
 
 const FLOAT16: i32 = 10;
+const DOUBLE: i32 = 11;
 const BFLOAT16: i32 = 16;
 
 /// Whether the node casts to float32.

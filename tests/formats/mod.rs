@@ -2,7 +2,7 @@
 
 mod ranges;
 use crate::support::command::{Ran, mqq, run};
-use crate::support::{Attr, GraphBuilder, repository};
+use crate::support::{Attr, GraphBuilder, noise, repository, write_npy};
 use assert_cmd::Command;
 use mqq::backends;
 use mqq::export::{FORMATS, Format};
@@ -413,4 +413,42 @@ fn npy_ramp(shape: &[usize]) -> Vec<u8> {
     file.extend(format!("{header:<117}\n").bytes());
     file.extend((0..n).flat_map(|i| (2.0 * i as f32 / n as f32 - 1.0).to_le_bytes()));
     file
+}
+
+/// Exporters share equal constants, such as the 0 of each attention's guard against NaN.
+#[test]
+fn a_constant_with_several_scales_is_left_out_of_encodings() {
+    let folder = TempDir::new().unwrap();
+    let mut g = GraphBuilder::new(17);
+    let x = g.input("x", &[1, 4, 6, 6]);
+    let shared = g.weight("shared", &[4, 4, 3, 3]);
+    let pads = [("pads", Attr::Ints(vec![1; 4]))];
+    let a = g.op_with("Conv", &[&x, &shared], "a", &pads);
+    // The output channels are another axis here.
+    let b = g.op_with("ConvTranspose", &[&a, &shared], "b", &pads);
+    let own = g.weight("own", &[4, 4, 1, 1]);
+    let y = g.op("Conv", &[&b, &own], "y");
+    g.output(&y);
+    let model = folder.path().join("m.onnx");
+    fs::write(&model, prost::Message::encode_to_vec(&g.build())).unwrap();
+    write_npy(&folder.path().join("x.npy"), &[8, 4, 6, 6], &noise(8 * 144, 5));
+    let mut command = mqq();
+    command.arg("calibrate").arg(&model).args([
+        "-b",
+        "qnn-htp",
+        "--effort",
+        "0",
+        "--emit",
+        "encodings-0.6.1,encodings-2.0.0",
+    ]);
+    done(command.arg("--data").arg(folder.path().join("x.npy")));
+    for (ending, key) in [("0.6.1", "param_encodings"), ("1.0.0", "param_encodings"), ("2.0.0", "encodings")] {
+        let text = fs::read_to_string(folder.path().join(format!("m.qnn-htp.{ending}.encodings"))).unwrap();
+        let found: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let names: Vec<&str> = match &found[key] {
+            serde_json::Value::Object(map) => map.keys().map(String::as_str).collect(),
+            list => list.as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap()).collect(),
+        };
+        assert!(names.contains(&"own") && !names.contains(&"shared"), "{ending}: {names:?}");
+    }
 }

@@ -524,3 +524,47 @@ def test_a_graph_of_products_and_sums_can_be_exported_again(tmp_path):
     assert len(emitted) == 1, report
     mqq("export", output.with_suffix(".json"), "-f", "deploy", "-m", path, "-o", again)
     assert again.read_bytes() == emitted[0].read_bytes()
+
+
+def test_functions_are_inlined_as_onnx_runtime_runs_them(tmp_path):
+    """Attributes that refer to the call's, a default, subgraphs that read the function's tensors, and a call in a subgraph."""
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)]
+    leaky = helper.make_node("LeakyRelu", ["p"], ["q"])
+    leaky.attribute.append(onnx.AttributeProto(name="alpha", type=onnx.AttributeProto.FLOAT, ref_attr_name="slope"))
+    value = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+    slope = [helper.make_attribute("slope", 0.25)]
+    plain = helper.make_function("mine", "Leaky", ["p"], ["q"], [leaky], opsets, [], slope)
+    call = lambda op, x, y, **attributes: helper.make_node(op, x, y, domain="mine", **attributes)
+    then = helper.make_graph([call("Leaky", ["q"], ["l"]), helper.make_node("Add", ["l", "p"], ["t"])], "then", [], [value("t")])
+    other = helper.make_graph([helper.make_node("Sub", ["q", "p"], ["e"])], "else", [], [value("e")])
+    body = [leaky, helper.make_node("ReduceSum", ["p"], ["s"], keepdims=0),
+            helper.make_node("Constant", [], ["zero"], value_float=0.0), helper.make_node("Greater", ["s", "zero"], ["c"]),
+            helper.make_node("If", ["c"], ["out"], then_branch=then, else_branch=other)]
+    inner = helper.make_function("mine", "Inner", ["p"], ["out"], body, opsets, [], slope)
+    outer = helper.make_function("mine", "Outer", ["in", "w"], ["o"], [
+        helper.make_node("Conv", ["in", "w"], ["conv"], pads=[1] * 4), call("Leaky", ["conv"], ["o"], slope=0.5)], opsets)
+    nodes = [call("Outer", ["x", "w"], ["a"]), call("Outer", ["a", "v"], ["b"]), call("Inner", ["b"], ["y"], slope=0.75)]
+    constants = [numpy_helper.from_array(np.asarray(v, np.float32), k)
+                 for k, v in {"w": floats(8, 4, 3, 3), "v": floats(8, 8, 3, 3)}.items()]
+    shape = [1, 4, 6, 6]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, 6, 6])], constants)
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, functions=[plain, inner, outer], opset_imports=opsets, ir_version=9), path)
+    mqq("prepare", path, "-b", "onnxruntime", "-o", tmp_path / "p.onnx")
+    prepared = onnx.load(tmp_path / "p.onnx")
+    assert not prepared.functions and not any(node.domain for node in prepared.graph.node)
+    onnx.checker.check_model(prepared, full_check=True)
+    before, after = session(path, optimized=False), session(tmp_path / "p.onnx", optimized=False)
+    for _ in range(4):
+        sample = {"x": floats(*shape)}
+        np.testing.assert_allclose(before.run(None, sample)[0], after.run(None, sample)[0], rtol=1e-5, atol=1e-5)
+    np.save(tmp_path / "x.npy", floats(16, 4, 6, 6))
+    mqq("calibrate", path, "-b", "onnxruntime", "--data", tmp_path / "x.npy", "--effort", 0, "-o", tmp_path / "q.onnx")
+    onnx.checker.check_model(str(tmp_path / "q.onnx"), full_check=True)
+    quantized = session(tmp_path / "q.onnx", optimized=False)
+    noise, signal = 0.0, 0.0
+    for array in np.load(tmp_path / "x.npy"):
+        expected, found = before.run(None, {"x": array[None]})[0], quantized.run(None, {"x": array[None]})[0]
+        noise, signal = noise + np.square(expected - found).sum(), signal + np.square(expected).sum()
+    assert 10 * np.log10(signal / noise) > 25

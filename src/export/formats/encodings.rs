@@ -13,6 +13,7 @@ use crate::export::{Format, SidecarIndex};
 use crate::sidecar::{Encoding, OneOrMany};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
+use std::iter::empty;
 
 /// Whether the older formats call it symmetric: signed with the zero point in the middle.
 fn is_symmetric(encoding: &Encoding) -> bool {
@@ -39,13 +40,21 @@ fn quantizer_args(index: &SidecarIndex) -> Value {
     })
 }
 
-/// A list with one entry per `name`, as readers require; a weight of two nodes may come twice.
-fn listed(entries: impl Iterator<Item = Result<Value>>) -> Result<Value> {
+/// A list with one entry per `name`, as readers require. A constant that two nodes read with scales of their own, as
+/// exporters share equal ones, has none: the converter then finds its range by itself.
+fn listed(
+    activations: impl Iterator<Item = Result<Value>>,
+    constants: impl Iterator<Item = Result<Value>>,
+) -> Result<Value> {
+    let name = |entry: &Value| entry["name"].as_str().unwrap_or_default().to_string();
     let mut by_name = UniqueMap::default();
-    for entry in entries {
+    for entry in activations {
         let entry = entry?;
-        let name = entry["name"].as_str().unwrap_or_default().to_string();
-        by_name.add(&name, entry)?;
+        by_name.add(&name(&entry), entry)?;
+    }
+    for entry in constants {
+        let entry = entry?;
+        by_name.add_constant(&name(&entry), entry);
     }
     Ok(by_name.into_values().collect())
 }
@@ -119,7 +128,7 @@ fn write_0_6_1(index: &SidecarIndex) -> Result<Vec<u8>> {
     }
     let mut params = UniqueMap::default();
     for encoding in index.weights() {
-        params.add(&encoding.name, entry(encoding))?;
+        params.add_constant(&encoding.name, entry(encoding));
     }
     json(&json!({
         "version": "0.6.1",
@@ -168,8 +177,8 @@ fn write_1_0_0(index: &SidecarIndex) -> Result<Vec<u8>> {
     };
     json(&json!({
         "version": "1.0.0",
-        "activation_encodings": listed(index.activations().map(entry))?,
-        "param_encodings": listed(index.weights().map(entry))?,
+        "activation_encodings": listed(index.activations().map(entry), empty())?,
+        "param_encodings": listed(empty(), index.weights().map(entry))?,
         "quantizer_args": quantizer_args(index),
         "excluded_layers": [],
     }))
@@ -214,9 +223,8 @@ fn write_2_0_0(index: &SidecarIndex) -> Result<Vec<u8>> {
         }
         Ok(entry)
     };
-    let all = index.activations().chain(&index.sidecar.param_encodings);
     json(&json!({
         "version": "2.0.0",
-        "encodings": listed(all.map(entry))?,
+        "encodings": listed(index.activations().map(entry), index.sidecar.param_encodings.iter().map(entry))?,
     }))
 }
