@@ -1,4 +1,4 @@
-//! Functions of a model, which are inlined when it is loaded, and what else the engine reads otherwise than ONNX means.
+//! Functions of a model, which are inlined when it is loaded, and nodes that the engine reads otherwise than ONNX means.
 
 use crate::support::command::{mqq, run};
 use crate::support::{GraphBuilder, noise, outputs, write_npy};

@@ -258,7 +258,7 @@ fn layers_are_raised_to_16_bits_where_there_is_no_float_or_they_are_asked_for() 
 fn what_cannot_work_is_an_error_of_usage_before_the_data_is_read() {
     let folder = TempDir::new().unwrap();
     let cases: &[(&str, &[&str], &str)] = &[
-        ("tensorrt", &["--keep-float", "-1"], "unexpected argument"),
+        ("tensorrt", &["--keep-float", "-1"], "expected a whole number, 0 or more"),
         ("tensorrt", &["--keep-float", "1", "--target-sqnr", "30"], "cannot be used with"),
         ("tensorrt", &["--max-drop", "1", "--bits-budget", "6"], "cannot be used with"),
         ("tensorrt", &["--raise-to", "float"], "--raise-to"),

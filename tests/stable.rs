@@ -199,5 +199,5 @@ fn two_rounds_in_a_row_end_the_rounds() {
     let mut one = UntilStable::new(1, 0);
     one.add(None);
     assert_eq!((one.next(), one.is_stable), (None, false));
-    assert_eq!(one.sentence(), "1 of 1 samples were taken, too few to tell whether more would change a range");
+    assert_eq!(one.sentence(), "1 of 1 sample was taken, too few to tell whether more would change a range");
 }

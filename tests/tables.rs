@@ -68,7 +68,7 @@ fn a_table_extends_another_key_by_key() {
             "sub/mine.yaml",
             "name: mine\nextends: ../base.yaml\ntypes:\n  act8: { signed: false, symmetry: asymmetric }\n\
              ops:\n  Concat: null\n  Relu: { input: act8 }\n  Conv: { bias: int32 }\nemit: null\n\
-             placement: [quantize_weighted_inputs]\n",
+             placement: [quantize_weighted_inputs]\ncheck: []\n",
         ),
         ("base.yaml", "name: base\nextends: tensorrt\nmin_opset: 17\n"),
     ]);
@@ -235,11 +235,15 @@ fn types_that_a_tables_own_rules_refuse_are_told_when_it_is_read() {
     };
     let error = with("onnxruntime", &["types.act8.bits=4", "min_opset=21"]).unwrap_err();
     assert!(
-        error.contains(".input: type uint4, expected uint8 or int8 or uint16 or int16 by rule `dtypes`"),
+        error
+            .contains("types.act8: uint4 for input of Add, expected uint8 or int8 or uint16 or int16 by rule `dtypes`"),
         "{error}"
     );
     let error = with("qnn-htp", &["types.wgt8.bits=16", "min_opset=21"]).unwrap_err();
-    assert!(error.contains(".weight.type: type int16, expected uint8 or int8 by rule `dtypes`"), "{error}");
+    assert!(
+        error.contains("types.wgt8: uint16 for weight of Gemm, expected uint8 or int8 by rule `dtypes`"),
+        "{error}"
+    );
     // Weights of 4 bits are allowed there.
     with("onnxruntime", &["types.wgt8.bits=4", "min_opset=21"]).unwrap();
 }

@@ -39,7 +39,7 @@ pub struct PreprocessArgs {
     #[arg(long, value_parser = option::<Crop>)]
     crop: Option<Crop>,
     /// Value of padding pixels, 0 to 255
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = pixel, allow_negative_numbers = true)]
     pad_value: Option<u8>,
     /// rgb, bgr, gray or y
     #[arg(long, value_parser = option::<Color>)]
@@ -367,6 +367,11 @@ fn n_cores() -> usize {
 /// Parses a count of at least 1.
 fn count(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|&n| n > 0).ok_or_else(|| "expected a whole number, 1 or more".to_string())
+}
+
+/// The value of a pixel.
+fn pixel(text: &str) -> Result<u8, String> {
+    text.parse().map_err(|_| "expected a whole number from 0 to 255".to_string())
 }
 
 /// A whole number.

@@ -92,7 +92,7 @@ impl<'a> Inliner<'a> {
         let given = |i: usize| node.input.get(i).cloned().unwrap_or_default();
         let known: BTreeMap<String, String> =
             function.input.iter().enumerate().map(|(i, name)| (name.clone(), given(i))).collect();
-        let mut body = Body { names: &mut self.names, prefix: node_name(node), known, node, function };
+        let mut body = InlinedCall { names: &mut self.names, prefix: node_name(node), known, node, function };
         let mut copies = Vec::new();
         for (inner, output) in function.output.iter().zip(&node.output).filter(|(_, output)| !output.is_empty()) {
             match body.known.get(inner) {
@@ -112,8 +112,8 @@ impl<'a> Inliner<'a> {
     }
 }
 
-/// What the body of a function becomes at one call.
-struct Body<'a> {
+/// The body of a function at one call.
+struct InlinedCall<'a> {
     names: &'a mut Names,
     prefix: &'a str,
     /// Names in the function, and those of the same tensors in the model.
@@ -122,7 +122,7 @@ struct Body<'a> {
     function: &'a FunctionProto,
 }
 
-impl Body<'_> {
+impl InlinedCall<'_> {
     fn node(&mut self, inner: &NodeProto) -> NodeProto {
         let mut node = inner.clone();
         let base = if inner.name().is_empty() { inner.op_type() } else { inner.name() };

@@ -357,7 +357,7 @@ fn add_warnings(planned: &mut PlannedModel, calibration: &CalibrationStatistics,
         let names = graph.node.iter().flat_map(|node| [node_name(node), node.op_type()]);
         let lower = pattern.to_ascii_lowercase();
         let same = names.clone().find(|name| name.to_ascii_lowercase() == lower);
-        let advice = match (same, pattern.contains(',')) {
+        let advice = match (same, pattern.contains(',') && !pattern.contains('{')) {
             (Some(name), _) => format!(": did you mean `{name}`?"),
             (None, true) => ": several patterns are several options, not a list with commas".to_string(),
             (None, false) => Some(did_you_mean(&pattern, names))

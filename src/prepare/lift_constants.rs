@@ -4,7 +4,7 @@
 //!    the graph, or holds text or a sparse tensor, stays.
 //! 2. An initializer that is also an input of the graph is taken off the inputs: it is a default that
 //!    quantization fixes. IR version 4 is needed for that and set.
-//! 3. What the engine reads otherwise is spelled out: [`spell_out`].
+//! 3. Meanings that the engine reads otherwise are spelled out: [`spell_out`].
 
 use super::{Change, Pass};
 use crate::onnx::node;
@@ -53,7 +53,7 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     Ok(changes)
 }
 
-/// Spells out what ONNX means and the engine reads otherwise, here and in subgraphs: inputs that are left out at the end of a
+/// Spells out what ONNX means where the engine reads something else, here and in subgraphs: inputs that are left out at the end of a
 /// node's list are dropped from it, and a ConstantOfShape without a value gets the float 0 that it stands for (tract reads
 /// one of 64 bits).
 pub fn spell_out(graph: &mut GraphProto) {

@@ -439,7 +439,7 @@ fn a_constant_with_several_scales_is_left_out_of_encodings() {
         "--effort",
         "0",
         "--emit",
-        "encodings-0.6.1,encodings-2.0.0",
+        "encodings-0.6.1,encodings-1.0.0,encodings-2.0.0",
     ]);
     done(command.arg("--data").arg(folder.path().join("x.npy")));
     for (ending, key) in [("0.6.1", "param_encodings"), ("1.0.0", "param_encodings"), ("2.0.0", "encodings")] {

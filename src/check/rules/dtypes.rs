@@ -35,17 +35,16 @@ fn of_rows(scheme: &Scheme, call: &RuleCall) -> Option<(String, String)> {
             ("input", "activation", row.input.as_ref().filter(|_| has_activations)),
             ("output", "activation", row.output.as_ref().filter(|_| has_activations)),
             ("constant", constant, row.constant.as_ref()),
-            ("weight.type", "weight", row.weight.as_ref().map(|weight| &weight.qtype)),
-            ("bias.type", "bias", bias),
+            ("weight", "weight", row.weight.as_ref().map(|weight| &weight.qtype)),
+            ("bias", "bias", bias),
         ] {
-            let (Some(qtype), Some(allowed)) = (name.and_then(|name| scheme.types.get(name)), call.dtypes(role)) else {
-                continue;
-            };
+            let of_name = name.and_then(|name| scheme.types.get_key_value(name));
+            let (Some((name, qtype)), Some(allowed)) = (of_name, call.dtypes(role)) else { continue };
             let found = qtype.dtype();
             let names: Vec<&str> = allowed.iter().map(|number| type_name(*number)).collect();
             if qtype.kind == Codes::Affine && !names.contains(&found.as_str()) {
                 let expected = if names.is_empty() { "float".to_string() } else { names.join(" or ") };
-                return Some((format!("ops.{op}.{key}"), format!("type {found}, expected {expected}")));
+                return Some((format!("types.{name}"), format!("{found} for {key} of {op}, expected {expected}")));
             }
         }
     }
