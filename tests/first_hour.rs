@@ -2,7 +2,7 @@
 
 use crate::data::write_npz_stored;
 use crate::support::command::{Ran, mqq, run};
-use crate::support::{GraphBuilder, repository};
+use crate::support::{GraphBuilder, noise, repository, write_npy};
 use assert_cmd::Command;
 use image::{ImageFormat, RgbImage};
 use std::fs;
@@ -489,4 +489,46 @@ fn a_long_stage_is_reported_while_it_runs() {
     running.wait().unwrap();
     assert!(line.contains("slow.onnx: calibration: ") && line.contains(" of 10000 steps in "), "{line}");
     assert!(is_running);
+}
+
+#[test]
+fn outputs_in_another_order_are_told_of() {
+    let folder = TempDir::new().unwrap();
+    let mut graph = GraphBuilder::new(17);
+    let x = graph.input("x", &[1, 3, 6, 6]);
+    for name in ["a", "b"] {
+        let y = graph.conv(&x, 3, 4, 1, 1, name);
+        graph.output(&y);
+    }
+    let model = graph.build();
+    let mut turned = model.clone();
+    turned.graph.as_mut().unwrap().output.reverse();
+    let at = |name: &str| folder.path().join(name);
+    for (name, model) in [("m.onnx", &model), ("t.onnx", &turned)] {
+        fs::write(at(name), prost::Message::encode_to_vec(model)).unwrap();
+    }
+    write_npy(&at("x.npy"), &[4, 3, 6, 6], &noise(4 * 108, 3));
+    let ran = compare(&at("m.onnx"), &at("t.onnx"), &at("x.npy"), &[]);
+    let expected = "warning: outputs are compared by position, but their order differs: `a` is compared with `b`";
+    assert!(ran.code == 0 && ran.stderr.contains(expected), "{}", ran.stderr);
+    let ran = compare(&at("m.onnx"), &at("m.onnx"), &at("x.npy"), &[]);
+    assert!(ran.code == 0 && ran.stderr.is_empty(), "{}", ran.stderr);
+}
+
+#[test]
+fn a_pattern_or_an_output_that_matches_nothing_has_advice() {
+    let folder = TempDir::new().unwrap();
+    let of = |extra: &[&str]| {
+        let mut command = calibrate("tensorrt", &digits(), folder.path());
+        run(command.args(["--preprocess", "half", "--limit", "4"]).args(extra)).stderr
+    };
+    for (extra, expected) in [
+        (&["--exclude", "conv"][..], "operator type of the model: did you mean `Conv`?"),
+        (&["--exclude", "Conv,Gemm"], "several patterns are several options, not a list with commas"),
+        (&["--only", "/Concatt"], "did you mean `/Concat`?"),
+        (&["--outputs", "/Concat"], "hint: that is a node; its output is `/Concat_output_0`"),
+    ] {
+        let found = of(extra);
+        assert!(found.contains(expected), "{extra:?}: {found}");
+    }
 }
