@@ -80,3 +80,11 @@ pub fn data_type(dt: DatumType) -> Option<i32> {
         _ => return None,
     })
 }
+
+/// The engine's type of a number in `TensorProto.DataType`, where it has one.
+pub fn datum_type(data_type: i32) -> Option<DatumType> {
+    use DatumType::{Bool, F16, F32, F64, I8, I16, I32, I64, String, U8, U16, U32, U64};
+    [F32, U8, I8, U16, I16, I32, I64, String, Bool, F16, F64, U32, U64]
+        .into_iter()
+        .find(|dt| self::data_type(*dt) == Some(data_type))
+}

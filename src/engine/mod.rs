@@ -9,6 +9,7 @@
 //! again, so that each is freed after it was visited.
 
 mod batch_norm;
+mod branches;
 mod convert;
 mod guard;
 pub mod kernels;
@@ -106,6 +107,7 @@ impl Parsed {
                 parsed.unresolved_inputs.join(", ")
             );
             refused::check_implemented(&model)?;
+            branches::keep_names(&mut model);
             let inputs = inputs?;
             for input in &inputs {
                 let outlet = *parsed
@@ -114,7 +116,9 @@ impl Parsed {
                     .with_context(|| format!("input `{}` is unknown to the engine", input.name))?;
                 let position = model.inputs.iter().position(|&o| o == outlet);
                 let position = position.with_context(|| format!("input `{}` is unknown to the engine", input.name))?;
+                // An input that is an output as well has lost its type.
                 let dt = model.outlet_fact(outlet)?.datum_type.concretize();
+                let dt = dt.or_else(|| convert::datum_type(input.data_type));
                 let dt = dt.with_context(|| format!("input `{}` has no type", input.name))?;
                 model.set_input_fact(position, dt.fact(&input.shape).into())?;
             }

@@ -4,17 +4,26 @@ use crate::diag::{WithHint, count};
 use crate::onnx::node::{self, node_name};
 use crate::onnx::proto::ModelProto;
 use crate::onnx::tensor;
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Result, anyhow, ensure};
 use std::collections::BTreeMap;
 use tract_onnx::pb::ModelProto as ModelPb;
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::ops::unimpl::UnimplementedOp;
 
-/// Renames ONNX Runtime's Attention: the engine ignores domains and would take it for ONNX's.
+/// Operators that ONNX Runtime's optimizer makes of ONNX's.
+const FUSED_BY_RUNTIME: [&str; 6] =
+    ["FusedConv", "FusedMatMul", "FusedGemm", "SkipLayerNormalization", "BiasGelu", "NhwcFusedConv"];
+
+/// Renames operators that the engine computes otherwise than their definition: ONNX Runtime's Attention, which it would take
+/// for ONNX's as it ignores domains, and GlobalLpPool, of which it computes a mean (tract 0.23.9).
 pub(super) fn name_apart(model: &mut ModelPb) {
     let nodes = model.graph.iter_mut().flat_map(|graph| &mut graph.node);
-    for node in nodes.filter(|node| node.domain == "com.microsoft" && node.op_type == "Attention") {
-        node.op_type = "com.microsoft.Attention".to_string();
+    for node in nodes {
+        match (node.domain.as_str(), node.op_type.as_str()) {
+            ("com.microsoft", "Attention") => node.op_type = "com.microsoft.Attention".to_string(),
+            ("" | "ai.onnx", "GlobalLpPool") => node.op_type = "ai.onnx.GlobalLpPool".to_string(),
+            _ => {}
+        }
     }
 }
 
@@ -34,7 +43,12 @@ pub(super) fn check_implemented(model: &InferenceModel) -> Result<()> {
     }
     let list: Vec<String> =
         missing.iter().map(|(op, (n, first))| format!("{op} ({}, first: `{first}`)", count(*n, "node"))).collect();
-    bail!("the engine cannot run these operators: {}", list.join(", "))
+    let error = anyhow!("the engine cannot run these operators: {}", list.join(", "));
+    let is_fused = missing.keys().any(|op| FUSED_BY_RUNTIME.contains(&op.as_str()));
+    Err(error.hint(match is_fused {
+        true => "operators that ONNX Runtime's optimizer made: take the model from before it",
+        false => "",
+    }))
 }
 
 /// Refuses operators in training mode: a Dropout that drops, a BatchNormalization with the sample's own statistics.
@@ -42,6 +56,17 @@ pub(super) fn check_inference(model: &ModelProto) -> Result<()> {
     let Some(graph) = &model.graph else { return Ok(()) };
     let is_true = |name: &String| graph.initializer_named(name).is_some_and(tensor::is_true);
     for node in &graph.node {
+        let pads = || match node.input.get(1) {
+            Some(pads) => {
+                graph.initializer_named(pads).and_then(|pads| tensor::i64_values(pads).ok()).unwrap_or_default()
+            }
+            None => node::attribute(node, "pads").map_or_else(Vec::new, |pads| pads.ints.clone()),
+        };
+        ensure!(
+            node.op_type() != "Pad" || pads().iter().all(|pad| *pad >= 0),
+            anyhow!("node `{}` (Pad): has negative pads, which the engine cannot run", node_name(node))
+                .hint("cut with Slice instead")
+        );
         let trains = match node.op_type() {
             "BatchNormalization" => node::int(node, "training_mode", 0) != 0,
             "Dropout" => node.input.get(2).is_some_and(is_true),

@@ -1,12 +1,14 @@
 """Graphs that the engine takes only with help."""
 
 import json
+import subprocess
 
 import numpy as np
+import onnx
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper, numpy_helper
 from expected import hold_quantized
-from support import mqq, run, save
+from support import MQQ, mqq, run, save, sqnr_db
 
 C = 16
 
@@ -48,3 +50,62 @@ def test_integers_that_a_network_computes_with_are_walked_too(backend, tmp_path)
     judged = [method["method"] for method in sidecar["methods"] if "judged" in method]
     assert not sidecar.get("warnings") and judged, sidecar
     hold_quantized("graphs", ("integers", backend, ""), run(path, samples), output, samples)
+
+
+def test_two_ifs(tmp_path):
+    """The engine's own Ifs become nodes of one name, which it refuses."""
+    rng, n = np.random.default_rng(2), 16
+    number = lambda value: numpy_helper.from_array(np.float32(value), "factor")
+    branch = lambda tensor, factor: helper.make_graph(
+        [helper.make_node("Mul", [tensor, "factor"], ["scaled"])], "branch", [],
+        [helper.make_tensor_value_info("scaled", TensorProto.FLOAT, [1, 8, n])], [number(factor)])
+    choice = lambda tensor, output: helper.make_node(
+        "If", ["is_large"], [output], name=f"if_{output}", then_branch=branch(tensor, 2.0), else_branch=branch(tensor, 0.5))
+    nodes = [helper.make_node("ReduceSum", ["x"], ["sum"], name="sum", keepdims=0),
+             helper.make_node("Greater", ["sum", "zero"], ["is_large"], name="compare"),
+             helper.make_node("MatMul", ["x", "w"], ["a"], name="first"), choice("a", "b"),
+             helper.make_node("MatMul", ["b", "v"], ["c"], name="second"), choice("c", "y")]
+    draw = lambda *shape: (rng.standard_normal(shape) / n ** 0.5).astype(np.float32)
+    constants = {"w": draw(n, n), "v": draw(n, n), "zero": np.float32(0)}
+    info = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8, n])
+    graph = helper.make_graph(nodes, "ifs", [info("x")], [info("y")],
+                              [numpy_helper.from_array(value, name) for name, value in constants.items()])
+    path, output = tmp_path / "model.onnx", tmp_path / "quantized.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    samples = [{"x": rng.standard_normal((1, 8, n)).astype(np.float32)} for _ in range(32)]
+    np.save(tmp_path / "x.npy", np.concatenate([sample["x"] for sample in samples]))
+    mqq("calibrate", path, "-b", "tensorrt", "--data", tmp_path / "x.npy", "-o", output, "--quiet")
+    types = [node.op_type for node in onnx.load(output).graph.node]
+    assert types.count("If") == 2 and "QuantizeLinear" in types
+    assert sqnr_db(run(path, samples)[0], run(output, samples)[0]) > 25
+
+
+def test_an_input_that_is_an_output_as_well(tmp_path):
+    rng = np.random.default_rng(3)
+    path, output = tmp_path / "model.onnx", tmp_path / "quantized.onnx"
+    save(path, [("MatMul", ["x", "w"], "y", {})], {"w": rng.standard_normal((C, C)).astype(np.float32)}, {"x": (1, C)}, ("y", "x"))
+    np.save(tmp_path / "x.npy", rng.standard_normal((16, C)).astype(np.float32))
+    mqq("calibrate", path, "-b", "onnxruntime", "--data", tmp_path / "x.npy", "-o", output, "--quiet")
+    sample = {"x": rng.standard_normal((1, C)).astype(np.float32)}
+    assert np.array_equal(run(output, [sample])[1], sample["x"])
+
+
+@pytest.mark.parametrize(("nodes", "constants", "said"), [
+    ([("GlobalLpPool", ["x"], "y", {})], {}, "cannot run these operators: ai.onnx.GlobalLpPool"),
+    ([("Pad", ["x", "pads"], "y", {})], {"pads": np.array([0, 0, -1, 0, 0, 0, 0, 0])}, "has negative pads"),
+    ([("FusedConv", ["x", "w"], "y", {"domain": "com.microsoft"})], {"w": np.ones((4, 4, 1, 1), np.float32)},
+     "take the model from before it"),
+])
+def test_operators_that_the_engine_computes_otherwise(nodes, constants, said, tmp_path):
+    """GlobalLpPool as a mean, a negative Pad not at all; operators of ONNX Runtime's optimizer have a hint."""
+    path = tmp_path / "model.onnx"
+    graph = helper.make_graph(
+        [helper.make_node(op, inputs, [output], name="last", **attributes) for op, inputs, output, attributes in nodes], "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 6, 6])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    np.save(tmp_path / "x.npy", np.ones((2, 4, 6, 6), np.float32))
+    done = subprocess.run([MQQ, "calibrate", path, "-b", "tensorrt", "--data", tmp_path / "x.npy"], capture_output=True, text=True)
+    assert done.returncode == 1 and said in done.stderr, done.stderr
