@@ -167,7 +167,7 @@ impl SampleSet {
     /// The error of the first thing that was asked for and that the statistics lack.
     pub fn lack(&self) -> Option<anyhow::Error> {
         let of_lack = |lack: &String| {
-            anyhow!("the statistics have no {lack}, which a run with data has: the result would be another one")
+            anyhow!("the statistics have no {lack}; without them the result would differ from that of a run with data")
                 .hint("collect them with --for, more --keep-samples, and the same --exclude, --only, --outputs and --observer")
         };
         self.lack.get().map(of_lack)
@@ -197,8 +197,8 @@ impl SampleSet {
                 Some(sample) => sample.inputs.iter().map(Array::of_kept).collect(),
                 None => {
                     let (n, n_kept) = (saved.hashes.len(), saved.kept.len());
-                    Err(self
-                        .lacking(format!("sample {} of {n} by content, of which {n_kept} are kept", sample_idx + 1)))
+                    let number = sample_idx + 1;
+                    Err(self.lacking(format!("inputs of sample {number} (they keep those of {n_kept} of {n} samples)")))
                 }
             },
             _ => self.dataset()?.load(sample_idx),

@@ -5,7 +5,7 @@
 //! the shared sum, and `(|a| + |b|)²` to the total. The overlap of a group of channels is the shared sum divided by the
 //! total, 0 to 1: the Ruzicka similarity of squared deviations. Channels with rare large values (objectness, classes)
 //! and all others (boxes, logits) form separate groups, and so do scores beside much larger values (boxes in pixels); an
-//! output's figure is the mean over its groups.
+//! output's figure is the mean over its groups. No sample counts more than all others together.
 //!
 //! Figures against SQNR: docs/design/evaluation.md.
 

@@ -106,7 +106,7 @@ pub fn by_spelling(spelling: &str) -> Result<Observer> {
 
 /// Parses a number.
 fn number(text: &str) -> Result<f64> {
-    text.parse().with_context(|| format!("`{text}` is not a number"))
+    text.parse().ok().with_context(|| format!("`{text}` is not a number"))
 }
 
 /// The observed range, widened to include 0, and centred if the grid is.

@@ -1,8 +1,8 @@
 //! Reads and writes ONNX files.
 //!
 //! In: a path. Out: a [`ModelProto`], and back without loss. It does not interpret operators. [`load`] keeps external
-//! tensors as references; [`load_whole`] loads them, and inlines functions. [`Staged`] is the only way in which a run writes files, models or
-//! not.
+//! tensors as references; [`load_whole`] loads them, and inlines functions. [`Staged`] is the only way in which a run writes
+//! files, models or not.
 
 pub mod cut;
 pub mod edit;
