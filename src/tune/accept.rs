@@ -27,6 +27,9 @@ pub const CHANGE: Acceptance = Acceptance { gain: 1.0, least_share: 0.0, is_seco
 /// Less room for unseen values: a range observer that clips, or channels shifted to the middle of their range. Held-out
 /// samples understate the loss: new images may reach further. Figures: docs/design/observers.md, equalization.md.
 pub const NARROW: Acceptance = Acceptance { gain: 2.0, least_share: 0.0, is_seconded: false, loss: 1.0 };
+/// The `entropy` observer, whose ranges may be far off. Where it does not recover much, what is tried on top of it gains
+/// less than on top of others. Figures: docs/design/observers.md.
+pub const ERRATIC: Acceptance = Acceptance { gain: 2.0, least_share: 0.2, is_seconded: false, loss: 1.0 };
 /// Inserted operators. They cost time, so they must gain more. Figures: docs/design/equalization.md.
 pub const INSERTION: Acceptance = Acceptance { gain: 2.0, least_share: 0.1, is_seconded: false, loss: 2.0 };
 /// The network with all changes against the one without any.

@@ -1,7 +1,7 @@
 //! When a change is accepted.
 
 use mqq::metrics::{F1, Gain, GroupChange, OVERLAP, SQNR, TaskChange};
-use mqq::tune::accept::{Acceptance, CHANGE, INSERTION, NARROW, WHOLE};
+use mqq::tune::accept::{Acceptance, CHANGE, ERRATIC, INSERTION, NARROW, WHOLE};
 
 /// A change of all outputs by this gain and deviation, and of groups by others.
 fn change(gain: f64, deviation: f64, groups: &[(f64, f64)]) -> Gain {
@@ -35,6 +35,7 @@ fn a_gain_is_above_chance() {
     assert!(accepts(INSERTION, 0.06, 0.01, &[]) && !accepts(INSERTION, 0.06, 0.04, &[]));
     let little = INSERTION.rejects(&change(0.04, 0.001, &[])).unwrap();
     assert_eq!(little, "it recovers less than 10 % of the loss");
+    assert!(accepts(ERRATIC, 0.11, 0.01, &[]) && !accepts(ERRATIC, 0.09, 0.01, &[]));
     let in_db =
         |gain: f64| INSERTION.rejects(&Gain { metric: SQNR, figures: [20.0, 20.0 + gain], ..change(gain, 0.1, &[]) });
     assert!(in_db(1.0).is_none() && in_db(0.8).is_some());

@@ -6,7 +6,7 @@
 use crate::observers::by_spelling;
 use crate::plan::{Observers, decide};
 use crate::simulate::Samples;
-use crate::tune::accept::{Acceptance, CHANGE, NARROW};
+use crate::tune::accept::{Acceptance, CHANGE, ERRATIC, NARROW};
 use crate::tune::compare::Biases;
 use crate::tune::method::{Action, ChoiceContext, Chosen, Method};
 use crate::tune::setup::{Evaluation, PlannedModel};
@@ -29,7 +29,7 @@ const DEFAULT: &str = "mse";
 const RIVALS: [(&str, Acceptance, f64); 3] = [
     ("percentile:99.999", CHANGE, f64::INFINITY),
     ("percentile:99.99", NARROW, f64::INFINITY),
-    ("entropy", NARROW, POOR),
+    ("entropy", ERRATIC, POOR),
 ];
 /// Overlap below which `entropy` is tried, which seldom gains in better networks. Figures: docs/design/observers.md.
 const POOR: f64 = 0.9;
