@@ -68,7 +68,11 @@ pub(super) fn check_inference(model: &ModelProto) -> Result<()> {
                 .hint("cut with Slice instead")
         );
         let trains = match node.op_type() {
-            "BatchNormalization" => node::int(node, "training_mode", 0) != 0,
+            // Up to operator set 13, outputs for the statistics mean training.
+            "BatchNormalization" => {
+                let has_statistics = node.output.iter().skip(1).any(|output| !output.is_empty());
+                node::int(node, "training_mode", 0) != 0 || has_statistics
+            }
             "Dropout" => node.input.get(2).is_some_and(is_true),
             _ => false,
         };
