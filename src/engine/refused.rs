@@ -56,17 +56,6 @@ pub(super) fn check_inference(model: &ModelProto) -> Result<()> {
     let Some(graph) = &model.graph else { return Ok(()) };
     let is_true = |name: &String| graph.initializer_named(name).is_some_and(tensor::is_true);
     for node in &graph.node {
-        let pads = || match node.input.get(1) {
-            Some(pads) => {
-                graph.initializer_named(pads).and_then(|pads| tensor::i64_values(pads).ok()).unwrap_or_default()
-            }
-            None => node::attribute(node, "pads").map_or_else(Vec::new, |pads| pads.ints.clone()),
-        };
-        ensure!(
-            node.op_type() != "Pad" || pads().iter().all(|pad| *pad >= 0),
-            anyhow!("node `{}` (Pad): has negative pads, which the engine cannot run", node_name(node))
-                .hint("cut with Slice instead")
-        );
         let trains = match node.op_type() {
             // Up to operator set 13, outputs for the statistics mean training.
             "BatchNormalization" => {

@@ -3,6 +3,7 @@
 //! Shapes do not follow from the values of weights: until then each has a node with its type and shape only, and its bytes
 //! stay where they are, in a memory map of the model's file.
 
+use super::convert::datum_type;
 use crate::onnx::proto::{ModelProto, TensorProto};
 use crate::onnx::{mapped, tensor};
 use anyhow::{Context, Result, ensure};
@@ -91,14 +92,8 @@ impl Weight {
     /// A large initializer with all its values, of a type that weights have and shapes have not.
     fn of(stored: &TensorProto) -> Option<Weight> {
         let bytes = stored.raw_data.as_ref().filter(|raw| raw.len() >= LARGE)?;
-        let data_type = match stored.data_type() {
-            1 => DatumType::F32,
-            2 => DatumType::U8,
-            3 => DatumType::I8,
-            10 => DatumType::F16,
-            11 => DatumType::F64,
-            _ => return None,
-        };
+        let of_weights = [DatumType::F32, DatumType::U8, DatumType::I8, DatumType::F16, DatumType::F64];
+        let data_type = datum_type(stored.data_type()).filter(|found| of_weights.contains(found))?;
         let shape = tensor::shape(stored).ok()?;
         let is_whole = bytes.len() == shape.iter().product::<usize>() * data_type.size_of();
         is_whole.then(|| Weight { data_type, shape, bytes: bytes.clone(), loaded: Mutex::default() })
