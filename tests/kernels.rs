@@ -10,6 +10,7 @@ use mqq::onnx::tensor;
 use proptest::prelude::*;
 
 const CONV: &str = "mqq.Conv";
+const CONV_BY_TILES: &str = "mqq.ConvByTiles";
 const MAX_POOL: &str = "mqq.MaxPool";
 const GRID_SAMPLE: &str = "mqq.GridSample";
 const SOFTMAX: &str = "mqq.Softmax";
@@ -71,6 +72,10 @@ impl Sliding {
     /// Without windows whose taps are all in the padding, which ONNX does not define.
     fn meets_image(&self) -> bool {
         self.windows().iter().all(|window| !window.is_empty())
+    }
+
+    fn is_3x3_in_steps_of_one(&self) -> bool {
+        (self.kernel, self.strides, self.dilations) == ([3; 2], [1; 2], [1; 2])
     }
 
     fn attributes(&self) -> Vec<(&'static str, Attr)> {
@@ -148,9 +153,14 @@ fn check_convolution(sliding: &Sliding, groups: usize, each: usize, odd: usize) 
     let windows = sliding.windows();
     let (operators, shape, found) = run(&model, &x, KERNELS);
     let is_direct = planes == 1 && groups > 1 || area > 1 && taps <= 576 && windows.len() >= 16;
-    assert_eq!(operators.iter().any(|name| name == CONV), is_direct, "{operators:?}");
+    let is_tiled = sliding.is_3x3_in_steps_of_one()
+        && planes.min(each) >= 16
+        && windows.len() >= 36
+        && planes * each * windows.len() >= 100_000;
+    assert_eq!(operators.iter().any(|name| name == CONV_BY_TILES), is_tiled, "{operators:?}");
+    assert_eq!(operators.iter().any(|name| name == CONV), is_direct && !is_tiled, "{operators:?}");
     let (operators, shape_of_engine, of_engine) = run(&model, &x, &[]);
-    assert!(operators.iter().all(|name| name != CONV), "{operators:?}");
+    assert!(operators.iter().all(|name| ![CONV, CONV_BY_TILES].contains(&name.as_str())), "{operators:?}");
     assert_eq!(shape, [n, outputs, sliding.out(0), sliding.out(1)]);
     assert_eq!(shape, shape_of_engine);
     for (i, (found, of_engine)) in found.into_iter().zip(of_engine).enumerate() {
@@ -478,6 +488,22 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn a_convolution_by_tiles_has_the_values_of_its_definition(
+        (n, groups) in (1usize..3, 1usize..3),
+        [planes, each] in prop::array::uniform2(16usize..24),
+        [height, width] in prop::array::uniform2(5usize..30),
+        (before, after) in (prop::array::uniform2(0usize..3), prop::array::uniform2(0usize..3)),
+        odd in prop_oneof![3 => Just(usize::MAX), 1 => 50usize..5000],
+    ) {
+        let image = [n, groups * planes, height, width];
+        check_convolution(&Sliding { before, after, ..Sliding::of(image, 3, 1, 0) }, groups, each, odd);
+    }
+}
+
 /// Zeros of both signs are equal; what is no number is where the engine has it.
 #[test]
 fn odd_values_are_ordered_as_by_the_engine() {
@@ -504,7 +530,9 @@ fn planes_of_many_lines_are_convolved() {
         let sliding = |channels| Sliding::of([1, channels, height, width], kernel, stride, kernel / 2);
         check_convolution(&sliding(2), 2, 1, usize::MAX);
         check_convolution(&sliding(11), 1, 7, usize::MAX);
+        check_convolution(&sliding(30), 1, 16, usize::MAX);
     }
+    check_convolution(&Sliding::of([1, 150, 20, 21], 3, 1, 1), 1, 17, usize::MAX);
 }
 
 #[test]

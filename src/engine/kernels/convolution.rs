@@ -1,13 +1,14 @@
-//! Convolution, direct: without a matrix of all windows.
+//! Convolution without a matrix of all windows: direct, or by tiles.
 
 use super::windows::{Weights, WindowStep, Windows};
+use super::winograd::Tiles;
 use super::{OpKernel, TakenOver, written};
 use pulp::Simd;
 use tract_onnx::tract_core::ops::cnn::{Conv, KernelFormat};
 use tract_onnx::tract_core::{as_op, op_as_typed_op, op_out_of_plan};
 use tract_onnx::tract_hir::internal::*;
 
-/// Convolutions of float32, channels first, with constant weights and few products for each output value.
+/// Convolutions of float32, channels first, with constant weights and few products for each output value, or by tiles.
 pub const KERNEL: OpKernel = OpKernel { name: "convolution", op: taken_over };
 
 /// Products for an output value up to which this is faster than the engine's product of matrices.
@@ -15,11 +16,16 @@ const MOST_TAPS: usize = 576;
 /// Values of an output plane from which on this is faster.
 const LEAST_LEN: usize = 16;
 
+/// Inputs from which on sums of two might be infinite, and products with weights.
+const MOST_VALUE: f32 = 1e30;
+
 /// A convolution of the engine, and its windows over the planes of its input.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct ConvOp {
     conv: Conv,
     windows: Windows,
+    /// The way by tiles, with transformed weights, where that is faster.
+    by_tiles: Option<(Tiles, Arc<Tensor>)>,
 }
 
 fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
@@ -32,12 +38,23 @@ fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
     }
     // Padding times infinity is not a number, and the engine does not multiply padding.
     let Some(weights) = &weights.konst else { return Ok(None) };
-    if !weights.try_as_plain_ram()?.as_slice::<f32>()?.iter().all(|weight| weight.is_finite()) {
+    let weights: &[f32] = weights.try_as_plain_ram()?.as_slice()?;
+    if !weights.iter().all(|weight| weight.is_finite()) {
         return Ok(None);
     }
-    let windows = x.shape.as_concrete().and_then(|shape| Windows::new(&conv.pool_spec, shape));
-    let windows = windows.filter(|windows| is_faster(conv, windows));
-    Ok(windows.map(|windows| Box::new(ConvOp { conv: conv.clone(), windows }) as _))
+    let Some(windows) = x.shape.as_concrete().and_then(|shape| Windows::new(&conv.pool_spec, shape)) else {
+        return Ok(None);
+    };
+    let planes = [conv.input_channels(), conv.output_channels()].map(|n| n / conv.group);
+    let tiles = Tiles::new(&windows, planes, conv.group);
+    if tiles.is_none() && !is_faster(conv, &windows) {
+        return Ok(None);
+    }
+    let by_tiles = tiles.map(|tiles| {
+        let transformed = tensor1(&tiles.transformed(weights));
+        (tiles, transformed.into_arc_tensor())
+    });
+    Ok(Some(Box::new(ConvOp { conv: conv.clone(), windows, by_tiles })))
 }
 
 fn is_faster(conv: &Conv, windows: &Windows) -> bool {
@@ -61,7 +78,7 @@ impl WindowStep for WeightedSum {
 
 impl Op for ConvOp {
     fn name(&self) -> StaticName {
-        "mqq.Conv".into()
+        if self.by_tiles.is_some() { "mqq.ConvByTiles" } else { "mqq.Conv" }.into()
     }
 
     op_as_typed_op!();
@@ -72,16 +89,23 @@ impl EvalOp for ConvOp {
 
     fn eval(&self, _ctx: &EvalContext, inputs: TVec<TValue>) -> TractResult<TVec<TValue>> {
         let (x, weights, bias) = args_3!(inputs);
-        let ConvOp { conv, windows } = self;
+        let ConvOp { conv, windows, by_tiles } = self;
         let (n_in, n_out) = (conv.input_channels(), conv.output_channels());
         let weights: &[f32] = weights.try_as_plain_ram()?.as_slice()?;
         let bias: &[f32] = bias.try_as_plain_ram()?.as_slice()?;
         // A single bias is for all channels.
-        let bias = bias.iter().copied().cycle();
+        let bias: Vec<f32> = bias.iter().copied().cycle().take(n_out).collect();
+        let shape = conv.pool_spec.output_shape(x.shape())?.shape;
+        let x: &[f32] = x.try_as_plain_ram()?.as_slice()?;
+        // Differences of inputs would spread what is no number.
+        if let Some((tiles, weights)) =
+            by_tiles.as_ref().filter(|_| x.iter().fold(true, |all, x| all & (x.abs() < MOST_VALUE)))
+        {
+            let weights: &[f32] = weights.try_as_plain_ram()?.as_slice()?;
+            return written(&shape, |y| tiles.run(x, weights, &bias, y));
+        }
         let taps = weights.chunks_exact(weights.len() / n_out);
         let weights: Vec<Weights> = taps.zip(bias).map(|(taps, first)| Weights { first, taps }).collect();
-        let shape = conv.pool_spec.output_shape(x.shape())?.shape;
-        let x = x.try_as_plain_ram()?.as_slice()?;
         written(&shape, |y| windows.run::<WeightedSum>(x, [n_in / conv.group, n_out / conv.group], &weights, y))
     }
 }

@@ -7,10 +7,12 @@
 mod convolution;
 mod grid_sample;
 mod max_pool;
+mod products;
 mod resize;
 mod softmax;
 mod top_k;
 mod windows;
+mod winograd;
 
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::internal::TypedOp;

@@ -13,13 +13,13 @@ use tract_onnx::tract_core::ops::cnn::PoolSpec;
 use tract_onnx::tract_core::ops::nn::DataFormat;
 
 /// Output planes of a block.
-const CHANNELS: usize = 4;
+const CHANNELS: usize = 6;
 /// Values of all planes that lines are computed of at a time; they stay in the second cache.
 const GROUP: usize = 65_536;
 /// Length that a line of whole rows comes to: some kilobytes, which stay in the nearest cache.
 const LINE: usize = 2048;
 /// More lanes than a vector has on any machine.
-const SLACK: usize = 64;
+pub const SLACK: usize = 64;
 
 /// Positions of a window along one axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -121,12 +121,18 @@ impl Windows {
         self.rows.output * self.columns.output
     }
 
-    fn in_len(&self) -> usize {
+    /// Rows and columns of an output plane.
+    pub fn out_size(&self) -> [usize; 2] {
+        [self.rows.output, self.columns.output]
+    }
+
+    /// Number of values of an input plane.
+    pub fn in_len(&self) -> usize {
         self.rows.input * self.columns.input
     }
 
     /// Length of a row of a phase.
-    fn pitch(&self) -> usize {
+    pub fn pitch(&self) -> usize {
         self.columns.output + self.columns.overhang()
     }
 
@@ -139,6 +145,29 @@ impl Windows {
         weights: &[Weights],
         output: &mut [f32],
     ) {
+        let lines = self.lines(planes);
+        let mut phases = vec![F::OUTSIDE; planes * lines.plane_len + SLACK];
+        let mut sums = vec![0.0; CHANNELS.min(each) * (lines.n_rows * self.pitch() + SLACK)];
+        let outputs = output.chunks_exact_mut(each * self.out_len());
+        let weights = weights.chunks_exact(each).cycle();
+        for ((input, output), weights) in input.chunks_exact(planes * self.in_len()).zip(outputs).zip(weights) {
+            let (phases, sums, step) = (&mut phases[..], &mut sums[..], PhantomData::<F>);
+            let (windows, lines) = (self, &lines);
+            Arch::new().dispatch(OneGroup { windows, lines, input, weights, phases, sums, output, step });
+        }
+    }
+
+    /// Windows of 4×4 in steps of two, each with the inputs of 2×2 of these; `None` where these are not 3×3 in steps of one.
+    pub fn tiles(&self) -> Option<Windows> {
+        let axis = |axis: Positions| {
+            let Positions { output, kernel: 3, stride: 1, dilation: 1, .. } = axis else { return None };
+            Some(Positions { output: output.div_ceil(2), kernel: 4, stride: 2, ..axis })
+        };
+        Some(Windows { rows: axis(self.rows)?, columns: axis(self.columns)? })
+    }
+
+    /// The lines of `planes` input planes that outputs are computed of at a time.
+    pub fn lines(&self, planes: usize) -> RowLines {
         let (rows, columns, pitch) = (self.rows, self.columns, self.pitch());
         let n_phases = rows.phases() * columns.phases();
         let n_rows = (LINE.min(GROUP / planes / n_phases) / pitch).clamp(1, rows.output);
@@ -149,31 +178,33 @@ impl Windows {
         };
         let of_row = |plane, row| columns.taps().map(move |column| offset(plane, row, column));
         let of_plane = |plane| rows.taps().flat_map(move |row| of_row(plane, row));
-        let offsets: Vec<usize> = (0..planes).flat_map(of_plane).collect();
+        let offsets = (0..planes).flat_map(of_plane).collect();
         let lines_at = (0..rows.output).step_by(n_rows);
-        let taken: Vec<(usize, Vec<Taken>)> = lines_at.map(|y| (y, self.taken(y, phase_len))).collect();
-        let plane_len = n_phases * phase_len;
-        let mut phases = vec![F::OUTSIDE; planes * plane_len + SLACK];
-        let mut lines = vec![0.0; CHANNELS.min(each) * (n_rows * pitch + SLACK)];
-        let outputs = output.chunks_exact_mut(each * self.out_len());
-        let weights = weights.chunks_exact(each).cycle();
-        for ((input, output), weights) in input.chunks_exact(planes * self.in_len()).zip(outputs).zip(weights) {
-            let (phases, lines) = (&mut phases[..], &mut lines[..]);
-            let (offsets, taken, step) = (&offsets[..], &taken[..], PhantomData::<F>);
-            let windows = self;
-            Arch::new().dispatch(OneGroup {
-                windows,
-                n_rows,
-                offsets,
-                taken,
-                input,
-                weights,
-                plane_len,
-                phases,
-                lines,
-                output,
-                step,
-            });
+        let taken = lines_at.map(|y| (y, self.taken(y, phase_len))).collect();
+        RowLines { n_rows, offsets, taken, plane_len: n_phases * phase_len }
+    }
+
+    /// The first row of the output in a line, and the number of its rows.
+    pub fn rows_of(&self, lines: &RowLines, line: usize) -> (usize, usize) {
+        let y = lines.taken[line].0;
+        (y, lines.n_rows.min(self.rows.output - y))
+    }
+
+    /// Length of a line of rows, with the values between two rows.
+    pub fn line_len(&self, n_rows: usize) -> usize {
+        (n_rows - 1) * self.pitch() + self.columns.output
+    }
+
+    /// Fills the phases of all input planes for a line; what is not in a plane is `outside`.
+    #[inline(always)]
+    pub fn fill(&self, lines: &RowLines, line: usize, input: &[f32], outside: f32, phases: &mut [f32]) {
+        for (input, phases) in input.chunks_exact(self.in_len()).zip(phases.chunks_exact_mut(lines.plane_len)) {
+            for Taken { from, to } in &lines.taken[line].1 {
+                match from {
+                    Some(from) => take(&input[*from..], self.columns.stride, &mut phases[to.clone()]),
+                    None => phases[to.clone()].fill(outside),
+                }
+            }
         }
     }
 
@@ -198,6 +229,18 @@ impl Windows {
     }
 }
 
+/// Some rows of the output as one line, and what is read for it.
+pub struct RowLines {
+    /// Rows of the output in a line; the last line may have fewer.
+    pub n_rows: usize,
+    /// For each tap its place in the phases.
+    pub offsets: Vec<usize>,
+    /// For each line its first row, and the rows that the phases of a plane take.
+    taken: Vec<(usize, Vec<Taken>)>,
+    /// Length of the phases of a plane.
+    pub plane_len: usize,
+}
+
 /// Values of a row that a phase takes.
 struct Taken {
     /// Where they begin in the plane; `None` outside of it.
@@ -208,18 +251,11 @@ struct Taken {
 /// Output planes of the same input planes.
 struct OneGroup<'a, F> {
     windows: &'a Windows,
-    /// Rows of a line.
-    n_rows: usize,
-    /// For each tap its place in the phases.
-    offsets: &'a [usize],
-    /// For the first row of each line the rows that the phases of a plane take.
-    taken: &'a [(usize, Vec<Taken>)],
+    lines: &'a RowLines,
     input: &'a [f32],
     weights: &'a [Weights<'a>],
-    /// Length of the phases of a plane.
-    plane_len: usize,
     phases: &'a mut [f32],
-    lines: &'a mut [f32],
+    sums: &'a mut [f32],
     output: &'a mut [f32],
     step: PhantomData<F>,
 }
@@ -229,25 +265,18 @@ impl<F: WindowStep> WithSimd for OneGroup<'_, F> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let OneGroup { windows, offsets, input, weights, phases, lines, output, .. } = self;
-        let (height, width, pitch) = (windows.rows.output, windows.columns.output, windows.pitch());
-        for (y, taken) in self.taken {
-            for (input, phases) in input.chunks_exact(windows.in_len()).zip(phases.chunks_exact_mut(self.plane_len)) {
-                for Taken { from, to } in taken {
-                    match from {
-                        Some(from) => take(&input[*from..], windows.columns.stride, &mut phases[to.clone()]),
-                        None => phases[to.clone()].fill(F::OUTSIDE),
-                    }
-                }
-            }
-            let n_rows = self.n_rows.min(height - y);
-            let n_vectors = ((n_rows - 1) * pitch + width).div_ceil(S::F32_LANES);
+        let OneGroup { windows, lines, input, weights, phases, sums, output, .. } = self;
+        let (width, pitch) = (windows.columns.output, windows.pitch());
+        for line in 0..lines.n() {
+            windows.fill(lines, line, input, F::OUTSIDE, phases);
+            let (y, n_rows) = windows.rows_of(lines, line);
+            let n_vectors = windows.line_len(n_rows).div_ceil(S::F32_LANES);
             for (weights, output) in weights.chunks(CHANNELS).zip(output.chunks_mut(CHANNELS * windows.out_len())) {
-                let lines = S::as_mut_simd_f32s(lines).0;
-                some_lines::<S, F>(simd, weights, phases, offsets, lines, n_vectors);
-                let lines: &[f32] = pulp::bytemuck::cast_slice(lines);
-                let lines = lines.chunks(n_vectors * S::F32_LANES);
-                for (output, line) in output.chunks_exact_mut(windows.out_len()).zip(lines) {
+                let sums = S::as_mut_simd_f32s(sums).0;
+                some_lines::<S, F>(simd, weights, phases, &lines.offsets, sums, n_vectors);
+                let sums: &[f32] = pulp::bytemuck::cast_slice(sums);
+                let sums = sums.chunks(n_vectors * S::F32_LANES);
+                for (output, line) in output.chunks_exact_mut(windows.out_len()).zip(sums) {
                     let rows = output[y * width..][..n_rows * width].chunks_exact_mut(width);
                     for (row, from) in rows.zip(line.chunks(pitch)) {
                         row.copy_from_slice(&from[..width]);
@@ -255,6 +284,13 @@ impl<F: WindowStep> WithSimd for OneGroup<'_, F> {
                 }
             }
         }
+    }
+}
+
+impl RowLines {
+    /// Number of lines.
+    pub fn n(&self) -> usize {
+        self.taken.len()
     }
 }
 
@@ -273,7 +309,7 @@ fn take(from: &[f32], step: usize, to: &mut [f32]) {
     }
 }
 
-/// Lines of one to [`CHANNELS`] output planes, each of `n` vectors.
+/// RowLines of one to [`CHANNELS`] output planes, each of `n` vectors.
 #[inline(always)]
 fn some_lines<S: Simd, F: WindowStep>(
     simd: S,
@@ -291,7 +327,9 @@ fn some_lines<S: Simd, F: WindowStep>(
         },
         [a, b] => many::<S, F, 2, 4>(simd, [a, b], phases, offsets, lines),
         [a, b, c] => many::<S, F, 3, 2>(simd, [a, b, c], phases, offsets, lines),
-        [a, b, c, d, ..] => many::<S, F, 4, 2>(simd, [a, b, c, d], phases, offsets, lines),
+        [a, b, c, d] => many::<S, F, 4, 2>(simd, [a, b, c, d], phases, offsets, lines),
+        [a, b, c, d, e] => many::<S, F, 5, 2>(simd, [a, b, c, d, e], phases, offsets, lines),
+        [a, b, c, d, e, f, ..] => many::<S, F, 6, 2>(simd, [a, b, c, d, e, f], phases, offsets, lines),
         [] => {}
     }
 }
@@ -313,7 +351,7 @@ fn few<S: Simd, F: WindowStep, const N: usize>(
     }
 }
 
-/// Lines of `C` output planes, of windows of any number of taps, `N` vectors at a time: as many sums are under way as the
+/// RowLines of `C` output planes, of windows of any number of taps, `N` vectors at a time: as many sums are under way as the
 /// processor has registers for.
 #[inline(always)]
 fn many<S: Simd, F: WindowStep, const C: usize, const N: usize>(

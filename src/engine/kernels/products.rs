@@ -1,0 +1,59 @@
+//! Sums of products of matrices, in blocks whose sums stay in the registers of the processor.
+
+use pulp::Simd;
+
+/// Most rows of a block: with two vectors of each, its sums fill the registers.
+pub const BLOCK: usize = 6;
+
+/// The numbers of rows in the blocks of `n_rows`: nearly equal, 4 to [`BLOCK`] from 8 rows on.
+pub fn blocks(n_rows: usize) -> impl Iterator<Item = usize> {
+    let n_blocks = n_rows.div_ceil(BLOCK);
+    (0..n_blocks).map(move |block| (block + 1) * n_rows / n_blocks - block * n_rows / n_blocks)
+}
+
+/// The sums of products for `n_rows` rows, as [`blocks`] gives, into `sums`: `n` vectors for each row. `weights` has for each
+/// input those of all rows, `inputs` has `n` vectors for each input.
+#[inline(always)]
+pub fn block<S: Simd>(simd: S, weights: &[f32], inputs: &[S::f32s], sums: &mut [S::f32s], [n_rows, n]: [usize; 2]) {
+    match n_rows {
+        4 => rows::<S, 4>(simd, weights, inputs, sums, n),
+        5 => rows::<S, 5>(simd, weights, inputs, sums, n),
+        _ => rows::<S, BLOCK>(simd, weights, inputs, sums, n),
+    }
+}
+
+#[inline(always)]
+fn rows<S: Simd, const C: usize>(simd: S, weights: &[f32], inputs: &[S::f32s], sums: &mut [S::f32s], n: usize) {
+    let mut at = 0;
+    while at + 2 <= n {
+        vectors::<S, C, 2>(simd, weights, inputs, sums, [at, n]);
+        at += 2;
+    }
+    if at < n {
+        vectors::<S, C, 1>(simd, weights, inputs, sums, [at, n]);
+    }
+}
+
+/// The `N` vectors at `at` of each row.
+#[inline(always)]
+fn vectors<S: Simd, const C: usize, const N: usize>(
+    simd: S,
+    weights: &[f32],
+    inputs: &[S::f32s],
+    sums: &mut [S::f32s],
+    [at, n]: [usize; 2],
+) {
+    let mut so_far = [[simd.splat_f32s(0.0); N]; C];
+    for (weights, inputs) in weights.chunks_exact(C).zip(inputs.chunks_exact(n)) {
+        let x = &inputs[at..at + N];
+        for (so_far, &weight) in so_far.iter_mut().zip(weights) {
+            let weight = simd.splat_f32s(weight);
+            for (so_far, &x) in so_far.iter_mut().zip(x) {
+                *so_far = simd.mul_add_e_f32s(x, weight, *so_far);
+            }
+        }
+    }
+    for (sums, so_far) in sums.chunks_exact_mut(n).zip(so_far) {
+        sums[at..at + N].copy_from_slice(&so_far);
+    }
+}
