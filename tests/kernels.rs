@@ -11,6 +11,7 @@ use proptest::prelude::*;
 
 const CONV: &str = "mqq.Conv";
 const CONV_BY_TILES: &str = "mqq.ConvByTiles";
+const BROADCAST: &str = "mqq.Broadcast";
 const MAX_POOL: &str = "mqq.MaxPool";
 const GRID_SAMPLE: &str = "mqq.GridSample";
 const SOFTMAX: &str = "mqq.Softmax";
@@ -292,6 +293,47 @@ fn check_grid_sample(
     }
 }
 
+/// Against the definition and the engine's own operators: the same bits but for quotients by a constant, where the engine
+/// multiplies. Others read the input, too, where it is `shared`.
+fn check_broadcast(op: &str, shape: &[usize], axes: [usize; 2], is_first: bool, shared: bool) {
+    let [start, end] = axes;
+    let part: Vec<usize> =
+        (0..shape.len()).map(|axis| if (start..end).contains(&axis) { shape[axis] } else { 1 }).collect();
+    let (x, others) = (noise(shape.iter().product(), 6), noise(part.iter().product(), 7));
+    let mut g = GraphBuilder::new(17);
+    g.input("x", &shape.iter().map(|&dim| dim as i64).collect::<Vec<i64>>());
+    g.values("others", &part, &others);
+    g.op_with("Relu", &["x"], "relu", &[]);
+    g.op_with(op, if is_first { &["relu", "others"] } else { &["others", "relu"] }, "made", &[]);
+    match shared {
+        true => g.op_with("Add", &["made", "relu"], "y", &[]),
+        false => g.op_with("Neg", &["made"], "y", &[]),
+    };
+    g.output("y");
+    let [(operators, found_shape, found), (_, _, of_engine)] =
+        [KERNELS, &[]].map(|kernels| run(&g.build(), &x, kernels));
+    let (n_part, n_whole) = (part.iter().filter(|&&dim| dim > 1).count(), shape.iter().filter(|&&dim| dim > 1).count());
+    assert!(n_part == 0 || n_part == n_whole || operators.iter().any(|name| name == BROADCAST), "{operators:?}");
+    assert_eq!(found_shape, shape);
+    let inner: usize = shape[end..].iter().product();
+    for (i, (found, of_engine)) in found.into_iter().zip(of_engine).enumerate() {
+        let (relu, other) = (x[i].max(0.0), others[i / inner % others.len()]);
+        let (a, b) = if is_first { (relu, other) } else { (other, relu) };
+        let made = match op {
+            "Add" => a + b,
+            "Sub" => a - b,
+            "Mul" => a * b,
+            _ => a / b,
+        };
+        let expected = if shared { made + relu } else { -made };
+        let (is_quotient, size) = (op == "Div", 2.0 * f64::from(expected.abs()) + 1.0);
+        let is_right =
+            |value: f32| value.to_bits() == expected.to_bits() || is_quotient && near(value, expected.into(), size);
+        assert!(is_right(found), "{op} {shape:?} {axes:?}, value {i}: found {found}, expected {expected}");
+        assert!(is_right(of_engine), "{op} {shape:?} {axes:?}, value {i}: the engine {of_engine}, expected {expected}");
+    }
+}
+
 fn int64(name: &str, values: &[usize]) -> TensorProto {
     let values: Vec<i64> = values.iter().map(|&n| n as i64).collect();
     tensor::from_i64(name, &[values.len()], &values).unwrap()
@@ -405,6 +447,17 @@ proptest! {
     ) {
         let to = if to == [0, 0] { [2 * image[2], 2 * image[3]] } else { to };
         check_resize(image, to, by_scale, mode, transformation);
+    }
+
+    #[test]
+    fn arithmetic_with_a_part_of_the_axes_has_the_values_of_its_definition(
+        shape in prop::collection::vec(prop_oneof![4 => 1usize..9, 1 => 60usize..90], 1..4),
+        ends in prop::array::uniform2(0usize..4),
+        op in prop_oneof![Just("Add"), Just("Sub"), Just("Mul"), Just("Div")],
+        (is_first, shared) in (any::<bool>(), any::<bool>()),
+    ) {
+        let [a, b] = ends.map(|end| end.min(shape.len()));
+        check_broadcast(op, &shape, [a.min(b), a.max(b)], is_first, shared);
     }
 
     #[test]

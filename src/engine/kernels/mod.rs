@@ -4,6 +4,7 @@
 //! takes the inputs of the node that it stands for and gives its result, but for rounding. Everything else stays with the
 //! engine.
 
+mod broadcast;
 mod convolution;
 mod grid_sample;
 mod max_pool;
@@ -37,8 +38,15 @@ fn written(shape: &[usize], write: impl FnOnce(&mut [f32])) -> TractResult<TVec<
 }
 
 /// All kernels.
-pub const KERNELS: &[OpKernel] =
-    &[convolution::KERNEL, max_pool::KERNEL, grid_sample::KERNEL, softmax::KERNEL, resize::KERNEL, top_k::KERNEL];
+pub const KERNELS: &[OpKernel] = &[
+    convolution::KERNEL,
+    max_pool::KERNEL,
+    grid_sample::KERNEL,
+    softmax::KERNEL,
+    resize::KERNEL,
+    top_k::KERNEL,
+    broadcast::KERNEL,
+];
 
 /// Optimizes a graph, with the first of `kernels` that takes a node over.
 ///
