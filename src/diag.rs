@@ -11,6 +11,8 @@ struct Hinted {
     message: String,
     /// Several hints are one line each.
     hint: String,
+    /// The error without the hint; its text is in `message`.
+    error: anyhow::Error,
 }
 
 impl fmt::Display for Hinted {
@@ -38,13 +40,18 @@ impl WithHint for anyhow::Error {
             "" => hint,
             before => format!("{before}\n{hint}"),
         };
-        anyhow::Error::new(Hinted { message: format!("{self:#}"), hint })
+        anyhow::Error::new(Hinted { message: format!("{self:#}"), hint, error: self })
     }
 }
 
 /// The hint of an error, also below contexts; empty without one.
 pub fn hint_of(error: &anyhow::Error) -> &str {
     error.downcast_ref::<Hinted>().map_or("", |hinted| &hinted.hint)
+}
+
+/// Whether an error is of this type, below contexts and hints.
+pub fn is_of<E: fmt::Display + fmt::Debug + Send + Sync + 'static>(error: &anyhow::Error) -> bool {
+    error.is::<E>() || error.downcast_ref::<Hinted>().is_some_and(|hinted| is_of::<E>(&hinted.error))
 }
 
 /// A copy of an error's text and hint, for an error that is reported several times.

@@ -804,7 +804,7 @@ fn a_broken_rule_exits_with_4_an_unreadable_model_with_1() {
     let ran = check("tensorrt", &["--json"], &[&signed, &unsigned]);
     assert_eq!((ran.code, ran.stderr.as_str()), (4, ""));
     let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
-    assert_eq!((report["schema_version"].as_str(), &report["results"][0]["status"]), (Some("2.1"), &"ok".into()));
+    assert_eq!((report["schema_version"].as_str(), &report["results"][0]["status"]), (Some("3.0"), &"ok".into()));
     let broken = &report["results"][1];
     assert_eq!(broken["status"], "broken");
     let findings = broken["findings"].as_array().unwrap();
@@ -1223,7 +1223,7 @@ fn errors_have_fields_in_json() {
         assert_eq!(ran.code, code, "{}", ran.stderr);
         assert!(ran.stderr.starts_with("error: "), "{}", ran.stderr);
         let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
-        assert_eq!(report["schema_version"], "2.1");
+        assert_eq!(report["schema_version"], "3.0");
         report
     };
     // Of one model among others.

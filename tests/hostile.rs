@@ -100,15 +100,26 @@ fn inspect_names_operators_that_the_engine_lacks() {
         for backend in [&[][..], &["-b", "tensorrt"]] {
             let ran = run(mqq().arg("inspect").arg(model("Warp", is_open)).args(backend));
             assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
-            assert!(ran.stdout.contains("cannot be calibrated: "), "{}", ran.stdout);
+            assert_eq!(ran.stdout.matches("cannot be calibrated: ").count(), 1, "{}", ran.stdout);
             assert!(ran.stdout.contains("Warp (1 node, first: `Warp_y`)"), "{}", ran.stdout);
         }
         let ran = run(mqq().arg("inspect").arg(model("Warp", is_open)).arg("--json"));
         let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
         assert!(report["engine_error"].as_str().unwrap().contains("Warp"), "{report}");
         // Samples may give the shape.
-        let ran = run(mqq().arg("inspect").arg(model("Relu", is_open)));
-        assert!(ran.code == 0 && !ran.stdout.contains("cannot be calibrated"), "{}", ran.stdout);
+        for backend in [&[][..], &["-b", "tensorrt"]] {
+            let ran = run(mqq().arg("inspect").arg(model("Relu", is_open)).args(backend));
+            assert!(ran.code == 0 && !ran.stdout.contains("cannot be calibrated"), "{}", ran.stdout);
+            let is_told = ran.stdout.contains("shapes are not known: ") && ran.stdout.contains("; fix them, for ");
+            assert_eq!(is_told, is_open && !backend.is_empty(), "{}", ran.stdout);
+        }
+        // A wrong --shape is no open shape.
+        let ran = run(mqq().arg("inspect").arg(model("Relu", is_open)).args(["--shape", "z=1x3"]));
+        assert!(
+            ran.stdout.contains("cannot be calibrated: ") && ran.stdout.contains("names the input `z`"),
+            "{}",
+            ran.stdout
+        );
     }
 }
 

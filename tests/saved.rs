@@ -367,7 +367,7 @@ fn statistics_are_shown_and_compared() {
         serde_json::from_str(&done(command.arg("--json")).stdout).unwrap()
     };
     let shown = json(mqq().args(["stats", "show", "--observer", "max"]).arg(&one));
-    assert_eq!((&shown["n_samples"], &shown["schema_version"]), (&37.into(), &"2.1".into()));
+    assert_eq!((&shown["n_samples"], &shown["schema_version"]), (&37.into(), &"3.0".into()));
     let tensors = shown["prepared"][0]["tensors"].as_array().unwrap();
     let input = tensors.iter().find(|it| it["tensor"] == "input").unwrap();
     assert_eq!((&input["observed"], &input["beyond"]), (&serde_json::json!([-1.0, 1.0]), &0.0.into()));

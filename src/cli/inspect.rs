@@ -4,20 +4,20 @@ use super::files::{DataOption, check_models, ensure_readable};
 use super::options::{AnyBackendArgs, RARE, SelectArgs, ShapeArgs};
 use super::print::{self, out};
 use super::{ErrorReport, Failure};
-use crate::diag::Exit;
+use crate::diag::{Exit, is_of};
 use crate::onnx;
-use crate::onnx::inputs::{Shapes, resolve_inputs};
+use crate::onnx::inputs::OpenShape;
 use crate::onnx::integers::type_name;
 use crate::onnx::proto::{Dimension, ValueInfoProto};
 use crate::pipeline::prepare_for;
 use crate::place::{DetectorTail, Selection, place};
-use crate::prepare::{Change, prepare_file};
+use crate::prepare::{Change, PreparedGraph, prepare_file};
 use crate::report::{self, PlacementReport};
 use crate::scheme::Scheme;
 use anyhow::Result;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -102,11 +102,22 @@ pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
         engine_hint: None,
         placement: None,
     };
-    if args.target.backend.is_some() {
-        let placement = placement(&args.model, (&scheme, wider.as_ref()), &shapes, &selection)?;
-        (report.engine_error, report.engine_hint) = (placement.engine_error.clone(), placement.engine_hint.clone());
+    let refused = if args.target.backend.is_some() {
+        let (prepared, is_transformer) = prepare_for(&args.model, &scheme, wider.as_ref(), &[], &shapes)?;
+        let other = wider.as_ref().filter(|_| is_transformer);
+        let mut placement = placement(&prepared, other.unwrap_or(&scheme), &selection)?;
+        (placement.backend, placement.table) = (scheme.name.clone(), other.map(|other| other.name.clone()));
+        let refused = prepared.parsed.err();
+        let open = refused.as_ref().filter(|error| is_of::<OpenShape>(error)).map(ErrorReport::of);
+        placement.open_shape =
+            open.map(|open| [Some(open.error), open.hint].into_iter().flatten().collect::<Vec<_>>().join("; "));
         report.placement = Some(placement);
-    } else if let Some(error) = refusal(&args.model, &scheme, &shapes) {
+        refused
+    } else {
+        prepare_file(&args.model, &scheme, &[], &shapes).and_then(|prepared| prepared.parsed).err()
+    };
+    // Samples may give an open shape.
+    if let Some(error) = refused.filter(|error| !is_of::<OpenShape>(error)).as_ref().map(ErrorReport::of) {
         (report.engine_error, report.engine_hint) = (Some(error.error), error.hint);
     }
     match args.json {
@@ -143,7 +154,7 @@ fn print(report: &Inspection, verbose: bool) {
     }
     let ops: Vec<String> = report.ops.iter().map(|(op, n)| format!("{n} {op}")).collect();
     out!("  nodes    {}", ops.join(", "));
-    if let (Some(error), None) = (&report.engine_error, &report.placement) {
+    if let Some(error) = &report.engine_error {
         out!("  cannot be calibrated: {error}");
         report.engine_hint.iter().for_each(|hint| out!("  hint: {hint}"));
     }
@@ -151,40 +162,15 @@ fn print(report: &Inspection, verbose: bool) {
     placement.for_each(|line| out!("{line}"));
 }
 
-/// Why the model cannot be calibrated for `scheme`, other than by shapes that samples may give.
-fn refusal(model: &Path, scheme: &Scheme, shapes: &Shapes) -> Option<ErrorReport> {
-    let prepared = match prepare_file(model, scheme, &[], shapes) {
-        Ok(prepared) => prepared,
-        Err(error) => return Some(ErrorReport::of(&error)),
-    };
-    let error = ErrorReport::of(&prepared.parsed.err()?);
-    let of_shapes = resolve_inputs(&prepared.model, shapes).err();
-    let is_of_shapes = of_shapes.is_some_and(|of_shapes| error.error.ends_with(&of_shapes.to_string()));
-    (!is_of_shapes).then_some(error)
-}
-
-/// The placement by a backend's table, or by the table of wider types for a transformer.
-fn placement(
-    model: &Path,
-    (scheme, wider): (&Scheme, Option<&Scheme>),
-    shapes: &Shapes,
-    selection: &Selection,
-) -> Result<PlacementReport> {
-    let backend = scheme.name.clone();
-    let (prepared, is_transformer) = prepare_for(model, scheme, wider, &[], shapes)?;
-    let other = wider.filter(|_| is_transformer);
-    let scheme = other.unwrap_or(scheme);
+/// The placement by a table.
+fn placement(prepared: &PreparedGraph, scheme: &Scheme, selection: &Selection) -> Result<PlacementReport> {
     let graph = prepared.model.graph()?;
     let placement = place(graph, &prepared.value_info, scheme, selection);
-    let refused = prepared.parsed.as_ref().err().map(ErrorReport::of);
-    let (engine_error, engine_hint) = refused.map_or((None, None), |e| (Some(e.error), e.hint));
     let region = scheme.region.as_ref();
     let is_wide = |tail: &DetectorTail| {
         region.is_some_and(|region| tail.is_wide(graph, &prepared.value_info, &placement, region))
     };
     let mut report = report::placement(graph, &placement, is_wide);
-    (report.backend, report.table) = (backend, other.map(|other| other.name.clone()));
     report.prepared = prepared.changes.iter().map(Change::to_string).collect();
-    (report.engine_error, report.engine_hint) = (engine_error, engine_hint);
     Ok(report)
 }

@@ -1,8 +1,8 @@
 //! The node that an error of the engine is about.
 
 use super::Parsed;
-use crate::diag::{WithHint, hint_of};
-use crate::onnx::inputs::Shapes;
+use crate::diag::{WithHint, hint_of, is_of};
+use crate::onnx::inputs::{OpenShape, Shapes};
 use crate::onnx::node::node_name;
 use crate::onnx::proto::{ModelProto, NodeProto, ValueInfoProto};
 use anyhow::{Result, anyhow};
@@ -12,8 +12,11 @@ use std::collections::BTreeSet;
 const MAX_BYTES: usize = 256 << 20;
 
 /// The error with the node in front that it is about: the one that the engine names, else the last one of the shortest
-/// beginning of the graph that the engine refuses.
+/// beginning of the graph that the engine refuses. An error of an open shape stays as it is.
 pub(super) fn located(error: anyhow::Error, model: &ModelProto, shapes: &Shapes) -> anyhow::Error {
+    if is_of::<OpenShape>(&error) {
+        return error;
+    }
     let text = error.root_cause().to_string();
     let is_located = text.contains('`');
     let nodes = model.graph.as_ref().map_or(&[][..], |graph| &graph.node);

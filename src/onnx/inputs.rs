@@ -2,8 +2,9 @@
 
 use super::proto::{Dimension, GraphProto, ModelProto, ValueInfoProto};
 use crate::diag::{WithHint, none_of};
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Error, Result, ensure};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 /// Shapes by input name, for inputs with open dimensions.
 pub type Shapes = BTreeMap<String, Vec<usize>>;
@@ -51,6 +52,18 @@ impl InputSpec {
     }
 }
 
+/// The error of an input without a fixed shape, which `--shape` gives, and samples may give.
+#[derive(Debug)]
+pub struct OpenShape(String);
+
+impl fmt::Display for OpenShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for OpenShape {}
+
 /// Fixes the axes of inputs that `given` has a shape for, and all axes with the same names.
 pub fn close_given(inputs: &mut [InputSpec], given: &Shapes) {
     let is_given = |input: &&InputSpec| given.contains_key(&input.name);
@@ -68,7 +81,8 @@ pub fn close_given(inputs: &mut [InputSpec], given: &Shapes) {
 /// inputs here.
 ///
 /// # Errors
-/// If another dimension is open, `shapes` contradicts the model or names no input of it, or an input is not a tensor.
+/// If another dimension is open (an [`OpenShape`]), `shapes` contradicts the model or names no input of it, or an input is not
+/// a tensor.
 pub fn resolve_inputs(model: &ModelProto, shapes: &Shapes) -> Result<Vec<InputSpec>> {
     let graph = model.graph()?;
     for name in shapes.keys() {
@@ -94,7 +108,7 @@ pub fn resolve_inputs(model: &ModelProto, shapes: &Shapes) -> Result<Vec<InputSp
             }
             (Some(given), None) => given.clone(),
             (None, None) => {
-                return Err(anyhow!("input `{name}` has no shape")
+                return Err(Error::new(OpenShape(format!("input `{name}` has no shape")))
                     .hint(format!("give one, for instance --shape {name}=1x3x224x224")));
             }
             (None, Some(declared)) => {
@@ -106,8 +120,8 @@ pub fn resolve_inputs(model: &ModelProto, shapes: &Shapes) -> Result<Vec<InputSp
                     let example: Vec<String> = declared.iter().enumerate().map(|it| dim(it).to_string()).collect();
                     let example = example.join("x");
                     let found = show_dims(&declared);
-                    anyhow!("input `{name}` has the shape {found}, expected fixed dimensions")
-                        .hint(format!("fix them, for instance --shape {name}={example}"))
+                    let text = format!("input `{name}` has the shape {found}, expected fixed dimensions");
+                    Error::new(OpenShape(text)).hint(format!("fix them, for instance --shape {name}={example}"))
                 })?
             }
         };

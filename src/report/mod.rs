@@ -36,7 +36,7 @@ use calibration::title;
 use serde::Serialize;
 
 /// Version of the objects for programs; the sidecar has its own.
-const JSON_VERSION: &str = "2.1";
+const JSON_VERSION: &str = "3.0";
 
 /// An object for programs, with the version of its keys.
 #[derive(Serialize)]

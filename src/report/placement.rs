@@ -17,10 +17,8 @@ pub struct PlacementReport {
     pub table: Option<String>,
     /// Changes before placement, one line each.
     pub prepared: Vec<String>,
-    /// Why the model cannot be calibrated; absent where it can.
-    pub engine_error: Option<String>,
-    /// Advice for that error.
-    pub engine_hint: Option<String>,
+    /// An input without a fixed shape, and how to give one; rules that go by shapes know none then.
+    pub open_shape: Option<String>,
     quantized_tensors: Vec<Tensor>,
     detector_tails: Vec<Tail>,
     weights: Vec<String>,
@@ -64,7 +62,7 @@ struct Node {
     fused: bool,
 }
 
-/// The report on a placement; the caller fills in backend, changes and errors. `is_wide` tells whether a tail gets the types
+/// The report on a placement; the caller fills in backend, changes and open shapes. `is_wide` tells whether a tail gets the types
 /// of the table's region.
 pub fn placement(
     graph: &GraphProto,
@@ -105,8 +103,7 @@ pub fn placement(
         backend: String::new(),
         table: None,
         prepared: Vec::new(),
-        engine_error: None,
-        engine_hint: None,
+        open_shape: None,
         quantized_tensors: tensors.collect(),
         detector_tails: tails.collect(),
         weights: placement.weights.iter().map(|quantizer| quantizer.tensor.clone()).collect(),
@@ -121,10 +118,7 @@ impl PlacementReport {
         let mut lines = vec![String::new(), format!("for {}:", self.backend)];
         lines.extend(self.table.iter().map(|table| format!("  table {table}, because the network is a transformer")));
         lines.extend(self.prepared.iter().map(|change| format!("  prepared: {change}")));
-        if let Some(error) = &self.engine_error {
-            lines.push(format!("  cannot be calibrated: {error}"));
-            lines.extend(self.engine_hint.iter().map(|hint| format!("  hint: {hint}")));
-        }
+        lines.extend(self.open_shape.iter().map(|open| format!("  shapes are not known: {open}")));
         let mut section = |title: &str, n: usize, entries: Vec<String>| {
             lines.extend([String::new(), format!("{title} ({n}):")]);
             lines.extend(entries.into_iter().map(|entry| format!("  {entry}")));

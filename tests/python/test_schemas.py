@@ -95,7 +95,7 @@ def networks(objects):
     objects.calibrate("vit.onnx", "-b", "tensorrt", "--data", "vit.npz", "--shape", "pixels=1x3x16x16", "--out-dir", "vit")
     save(folder / "open.onnx", [("Relu", ["x"], "y", {})], {}, {"x": (1, 3, "h", "w")})
     objects.run("inspect", "inspect", "open.onnx", "-b", "openvino")
-    save(folder / "no_engine.onnx", [("Det", ["x"], "y", {})], {}, {"x": (1, 3, 4, 4)})
+    save(folder / "no_engine.onnx", [("FusedGemm", ["x"], "y", {})], {}, {"x": (1, 3, 4, 4)})
     objects.run("inspect", "inspect", "no_engine.onnx")
     (folder / "masks").mkdir()
     for k, sample in enumerate(test_masks.attention(folder / "attention.onnx", test_masks.LOWEST, "added")):
@@ -291,7 +291,7 @@ def test_objects_take_no_other_keys():
             assert closed(schema) or id(schema) in definitions, path
         elif "properties" in (other := referred(path, schema) if "$ref" in schema else {}):
             assert closed(schema) or closed(other), path
-    assert len(wrong("error", {"schema_version": "2.1", "error": "", "other": ""})) == 1
+    assert len(wrong("error", {"schema_version": "3.0", "error": "", "other": ""})) == 1
 
 
 def test_the_guide_has_the_schema_of_every_command():

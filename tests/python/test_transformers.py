@@ -138,12 +138,12 @@ def test_sequences_of_other_lengths_run(name):
 
 
 def inspected(path, *shapes):
-    return json.loads(mqq("inspect", path, "-b", "onnxruntime", *shapes, "--json"))["placement"]
+    return json.loads(mqq("inspect", path, "-b", "onnxruntime", *shapes, "--json"))
 
 
 def test_inspect_says_why_the_rest_stays_float():
     path, (_, _, *shapes) = written("BERT, opset 11")
-    reasons = {node["node"]: node["reason"] for node in inspected(path, *shapes)["float_nodes"]}
+    reasons = {node["node"]: node["reason"] for node in inspected(path, *shapes)["placement"]["float_nodes"]}
     for node in ("layer.0/scores", "layer.0/mixed"):
         assert reasons[node].startswith("part of a transformer"), reasons[node]
 
@@ -162,10 +162,10 @@ def test_operators_that_the_engine_lacks_are_named(whole):
     done = subprocess.run([MQQ, "calibrate", whole, "-b", "onnxruntime", "--data", whole.with_name("samples.npz"), *shapes,
                            "-o", whole.with_name("out.onnx")], capture_output=True, text=True)
     assert done.returncode == 1 and not whole.with_name("out.onnx").exists()
-    placement = inspected(whole, *shapes)
-    for message in (done.stderr, placement["engine_error"]):
+    seen = inspected(whole, *shapes)
+    for message in (done.stderr, seen["engine_error"]):
         assert "EmbedLayerNormalization (1" in message and "com.microsoft.Attention (3" in message, message
-    found = {node["node"] for node in placement["quantized_nodes"]}
+    found = {node["node"] for node in seen["placement"]["quantized_nodes"]}
     assert found == {f"layer.{k}/{name}" for k in range(3) for name in ("output", "up", "down")} | {"pooler"}
 
 
