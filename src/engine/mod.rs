@@ -20,6 +20,7 @@ mod refused;
 mod session;
 mod shaped;
 mod sizes;
+mod spelled;
 mod value;
 mod vectors;
 mod weights;
@@ -96,7 +97,7 @@ impl Parsed {
             let widened = linear::widened(model)?;
             let apart = WithoutWeights::new(widened.as_ref().unwrap_or(model));
             let mut proto = onnx.proto_model_for_read(&mut encode_any(&apart.model).as_slice())?;
-            refused::name_apart(&mut proto);
+            proto.graph.iter_mut().for_each(spelled::spell_out);
             let parsed = onnx.parse(&proto, None)?;
             drop(proto);
             let mut model = parsed.model;

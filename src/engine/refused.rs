@@ -6,26 +6,12 @@ use crate::onnx::proto::ModelProto;
 use crate::onnx::tensor;
 use anyhow::{Result, anyhow, ensure};
 use std::collections::BTreeMap;
-use tract_onnx::pb::ModelProto as ModelPb;
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::ops::unimpl::UnimplementedOp;
 
 /// Operators that ONNX Runtime's optimizer makes of ONNX's.
 const FUSED_BY_RUNTIME: [&str; 6] =
     ["FusedConv", "FusedMatMul", "FusedGemm", "SkipLayerNormalization", "BiasGelu", "NhwcFusedConv"];
-
-/// Renames operators that the engine computes otherwise than their definition: ONNX Runtime's Attention, which it would take
-/// for ONNX's as it ignores domains, and GlobalLpPool, of which it computes a mean (tract 0.23.9).
-pub(super) fn name_apart(model: &mut ModelPb) {
-    let nodes = model.graph.iter_mut().flat_map(|graph| &mut graph.node);
-    for node in nodes {
-        match (node.domain.as_str(), node.op_type.as_str()) {
-            ("com.microsoft", "Attention") => node.op_type = "com.microsoft.Attention".to_string(),
-            ("" | "ai.onnx", "GlobalLpPool") => node.op_type = "ai.onnx.GlobalLpPool".to_string(),
-            _ => {}
-        }
-    }
-}
 
 /// Refuses a model with operators that the engine lacks; the message lists all of them.
 pub(super) fn check_implemented(model: &InferenceModel) -> Result<()> {

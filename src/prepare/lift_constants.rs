@@ -4,12 +4,10 @@
 //!    the graph, or holds text or a sparse tensor, stays.
 //! 2. An initializer that is also an input of the graph is taken off the inputs: it is a default that
 //!    quantization fixes. IR version 4 is needed for that and set.
-//! 3. Meanings that the engine reads otherwise are spelled out: [`spell_out`].
 
 use super::{Change, Pass};
 use crate::onnx::node;
-use crate::onnx::proto::{AttributeProto, GraphProto, ModelProto};
-use crate::onnx::tensor;
+use crate::onnx::proto::ModelProto;
 use anyhow::Result;
 use std::collections::BTreeSet;
 
@@ -37,8 +35,6 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
         changes.push(Change::LiftedConstants(lifted));
     }
 
-    spell_out(graph);
-
     let names: BTreeSet<String> = graph.initializer.iter().map(|tensor| tensor.name().to_string()).collect();
     let n_inputs = graph.input.len();
     graph.input.retain(|value| !names.contains(value.name()));
@@ -51,24 +47,4 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
         model.ir_version = model.ir_version.map(|version| version.max(4));
     }
     Ok(changes)
-}
-
-/// Spells out what ONNX means where the engine reads something else, here and in subgraphs: inputs that are left out at the end of a
-/// node's list are dropped from it, and a ConstantOfShape without a value gets the float 0 that it stands for (tract reads
-/// one of 64 bits).
-pub fn spell_out(graph: &mut GraphProto) {
-    const TENSOR: i32 = 4;
-    for node in &mut graph.node {
-        while node.input.last().is_some_and(String::is_empty) {
-            node.input.pop();
-        }
-        let has_value = node.op_type() != "ConstantOfShape" || node::attribute(node, "value").is_some();
-        if let (false, true, Ok(zero)) = (has_value, node::is_standard(node), tensor::from_f32("", &[1], &[0.0])) {
-            let (name, t) = (Some("value".to_string()), Some(zero));
-            node.attribute.push(AttributeProto { name, r#type: Some(TENSOR), t, ..Default::default() });
-        }
-        for attribute in &mut node.attribute {
-            attribute.g.iter_mut().chain(&mut attribute.graphs).for_each(spell_out);
-        }
-    }
 }

@@ -22,7 +22,6 @@ mod upgrade_opset;
 
 pub use change::Change;
 pub use graph::{Demands, PreparedGraph, prepare_file};
-pub use lift_constants::spell_out;
 pub use multiply_and_add::multiply_and_add;
 
 use crate::diag::WithHint;
