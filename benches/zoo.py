@@ -35,7 +35,7 @@ def main():
               f"of {zoo['memory_bytes'] / 2**20:.0f}; " + ", ".join(f"{states.count(s)} {s}" for s in sorted(set(states))))
         for result in report["results"]:
             size = Path(result["model"]).stat().st_size / 2**20
-            judged = result.get("summary", {}).get("tuned", {}).get("judged", {})
+            judged = result.get("summary", {}).get("tuning", {}).get("judged", {})
             overlap = judged["figures"][1] if judged else float("nan")
             print(f"| {Path(result['model']).stem} | {result['status']} | {overlap:.3f} | {size:.1f} | "
                   f"{result['peak_bytes'] / 2**20:.0f} | {result.get('summary', {}).get('seconds', 0):.1f} |", flush=True)

@@ -526,7 +526,7 @@ fn every_metric_is_a_gate() {
     let missed = gates(&["overlap=1.5", "top1=50", "sqnr=10"]);
     let report: serde_json::Value = serde_json::from_str(&missed.stdout).unwrap();
     let expected = serde_json::json!([
-        { "metric": "overlap", "output": "logits", "value": 1.0, "bound": 1.5 },
+        { "metric": "overlap", "tensor": "logits", "value": 1.0, "bound": 1.5 },
         { "metric": "top1", "bound": 50.0 },
     ]);
     assert_eq!((missed.code, &report["missed"]), (3, &expected));
@@ -561,7 +561,7 @@ fn the_channel_axis_of_an_output_may_be_given() {
     assert!(found.stdout.ends_with("\nlogits: channels along axis 1: 10 dense channels (0-9)\n"), "{}", found.stdout);
     let given = with(&["-v", "--channel-axis", "logits=0"]);
     assert!(given.stdout.contains("\nlogits: channels along axis 0: 1 dense channel (0)"), "{}", given.stdout);
-    assert_eq!(first_output(&with(&["--json", "--channel-axis", "logits=0"]))["channel_axis"], 0);
+    assert_eq!(first_output(&with(&["--json", "--channel-axis", "logits=0"]))["axis"], 0);
     let ran = with(&["--channel-axis", "logits=2"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (1, ""), "{}", ran.stderr);
     assert!(ran.stderr.contains("--channel-axis logits=2: output `logits` has 2 axes, expected one below 2"));
@@ -627,7 +627,7 @@ fn values_that_are_no_numbers_fail_every_gate_and_are_named() {
         assert_eq!((ran.code, &output["sqnr_db"]), (3, &(-200.0).into()), "{}", ran.stdout);
         assert_eq!(output[key]["n_values"], 4);
         assert_eq!(output[key]["first_sample"], first);
-        assert_eq!((&output["output"], output.get("max_difference")), (&"y".into(), None));
+        assert_eq!((&output["tensor"], output.get("max_difference")), (&"y".into(), None));
         // Where float has no numbers its values are not recognized as class scores.
         let agreement = output.get("agreement_percent").and_then(serde_json::Value::as_f64);
         assert_eq!(agreement, (key == "non_finite").then_some(0.0));
@@ -742,7 +742,7 @@ fn agreement_is_of_class_scores_alone() {
         let report: serde_json::Value = serde_json::from_str(&report).unwrap();
         let outputs = report["outputs"].as_array().unwrap().iter();
         let outputs = outputs.filter(|output| output.get("agreement_percent").is_some());
-        outputs.map(|output| output["output"].as_str().unwrap().to_string()).collect::<Vec<_>>()
+        outputs.map(|output| output["tensor"].as_str().unwrap().to_string()).collect::<Vec<_>>()
     };
     // Sides of boxes are of one sign, logits of both.
     write(0.0);

@@ -52,7 +52,7 @@ fn every_kind_of_difference_is_found() {
         found.scales.iter().map(|it| (it.tensor.as_str(), it.factor, it.n_channels)).collect();
     assert_eq!(moved, [("w", 4.0, [1, 2]), ("x", 0.5, [1, 1])]);
     assert_eq!(found.scales[1].zero_points, [0, 1]);
-    let add = found.operators.iter().find(|it| it.operator == "Add").unwrap();
+    let add = found.operators.iter().find(|it| it.op_type == "Add").unwrap();
     assert_eq!((add.n_nodes, add.n_quantized), ([1, 1], [1, 0]));
     assert!(differences(&a, &a).is_empty());
 }

@@ -368,7 +368,7 @@ fn statistics_are_shown_and_compared() {
     };
     let shown = json(mqq().args(["stats", "show", "--observer", "max"]).arg(&one));
     assert_eq!((&shown["n_samples"], &shown["schema_version"]), (&37.into(), &"3.0".into()));
-    let tensors = shown["prepared"][0]["tensors"].as_array().unwrap();
+    let tensors = shown["prepared_models"][0]["tensors"].as_array().unwrap();
     let input = tensors.iter().find(|it| it["tensor"] == "input").unwrap();
     assert_eq!((&input["observed"], &input["beyond"]), (&serde_json::json!([-1.0, 1.0]), &0.0.into()));
     let sum: f64 = input["histogram"].as_array().unwrap().iter().map(|share| share.as_f64().unwrap()).sum();

@@ -51,7 +51,7 @@ struct Inspection {
     model: String,
     ir_version: i64,
     opset: BTreeMap<String, i64>,
-    ops: BTreeMap<String, usize>,
+    operators: BTreeMap<String, usize>,
     inputs: Vec<String>,
     outputs: Vec<String>,
     /// Element types and shapes of `inputs` and `outputs`.
@@ -75,13 +75,13 @@ pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
     ensure_readable(&args.model)?;
     let model = onnx::load(&args.model)?;
     let graph = model.graph()?;
-    let mut ops: BTreeMap<String, usize> = BTreeMap::new();
+    let mut operators: BTreeMap<String, usize> = BTreeMap::new();
     for node in &graph.node {
         let op = match node.domain() {
             "" | "ai.onnx" => node.op_type().to_string(),
             domain => format!("{domain}.{}", node.op_type()),
         };
-        *ops.entry(op).or_default() += 1;
+        *operators.entry(op).or_default() += 1;
     }
     let is_constant = |name: &str| graph.initializer_named(name).is_some();
     let of = |values: &[ValueInfoProto], text: fn(&ValueInfoProto) -> String| -> Vec<String> {
@@ -93,7 +93,7 @@ pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
         model: args.model.display().to_string(),
         ir_version: model.ir_version(),
         opset: imports.map(|set| (set.domain().to_string(), set.version())).collect(),
-        ops,
+        operators,
         inputs: of(&graph.input, name),
         outputs: of(&graph.output, name),
         input_types: of(&graph.input, type_text),
@@ -152,8 +152,8 @@ fn print(report: &Inspection, verbose: bool) {
     {
         names.iter().zip(types).for_each(|(name, text)| out!("  {title:<8} {name}: {text}"));
     }
-    let ops: Vec<String> = report.ops.iter().map(|(op, n)| format!("{n} {op}")).collect();
-    out!("  nodes    {}", ops.join(", "));
+    let operators: Vec<String> = report.operators.iter().map(|(op, n)| format!("{n} {op}")).collect();
+    out!("  nodes    {}", operators.join(", "));
     if let Some(error) = &report.engine_error {
         out!("  cannot be calibrated: {error}");
         report.engine_hint.iter().for_each(|hint| out!("  hint: {hint}"));

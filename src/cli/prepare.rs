@@ -44,7 +44,7 @@ struct PrepareReport {
     model: String,
     backend: String,
     output: String,
-    changes: Vec<String>,
+    prepared: Vec<String>,
 }
 
 /// Runs the command.
@@ -66,13 +66,13 @@ pub(super) fn run(args: &PrepareArgs) -> Result<Exit, Failure> {
         model: args.model.display().to_string(),
         backend: scheme.name,
         output: args.output.display().to_string(),
-        changes: changes.iter().map(|change| change.to_string()).collect(),
+        prepared: changes.iter().map(|change| change.to_string()).collect(),
     };
     if args.print.json {
         print::object(report)?;
     } else if !args.print.quiet {
         out!("{} -> {}", report.model, report.output);
-        report.changes.iter().for_each(|change| out!("  {change}"));
+        report.prepared.iter().for_each(|change| out!("  {change}"));
     }
     Ok(Exit::Done)
 }

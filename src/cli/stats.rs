@@ -128,7 +128,7 @@ fn show(args: &ShowArgs) -> Result<Exit, Failure> {
         out!("  preprocessing     {preprocessing}");
     }
     out!("  size              {} bytes, {} per tensor", report.n_bytes, report.bytes_per_tensor);
-    for prepared in &report.prepared {
+    for prepared in &report.prepared_models {
         let tensors = &prepared.tensors;
         out!("  {} as for {}", count(tensors.len(), "tensor"), prepared.backends.join(", "));
         let width = tensors.iter().map(|it| it.tensor.chars().count()).max().unwrap_or(0);

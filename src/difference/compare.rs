@@ -74,7 +74,7 @@ impl MovedScale {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ByOperator {
     /// The operator.
-    pub operator: String,
+    pub op_type: String,
     /// Number of nodes.
     pub n_nodes: [usize; 2],
     /// Number of those that read quantized values.
@@ -167,7 +167,7 @@ fn by_operator(a: &QuantizedNetwork, b: &QuantizedNetwork) -> Vec<ByOperator> {
     for (which, network) in [a, b].into_iter().enumerate() {
         for QuantizedNode { op_type, is_quantized } in network.nodes.values() {
             let of = operators.entry(op_type).or_insert_with(|| ByOperator {
-                operator: op_type.clone(),
+                op_type: op_type.clone(),
                 n_nodes: [0; 2],
                 n_quantized: [0; 2],
             });

@@ -24,6 +24,7 @@ pub struct MissedGate {
     /// The metric.
     pub metric: Metric,
     /// The output; absent where no output has the metric, or the metric is of the network.
+    #[serde(rename = "tensor")]
     pub output: Option<String>,
     /// Its figure; absent where it could not be measured.
     pub value: Option<f64>,

@@ -31,6 +31,7 @@ pub struct Improved {
     #[serde(rename = "mixed_precision")]
     pub mixed: Option<Mixed>,
     /// The result of tuning layers, where there was some.
+    #[serde(rename = "tuning")]
     pub tuned: Option<Tuned>,
     /// The error of each tensor, where layers were tuned.
     #[serde(skip)]

@@ -16,7 +16,7 @@ use serde_with::skip_serializing_none;
 #[derive(Debug, Clone, Serialize)]
 pub struct OutputReport {
     /// ONNX name.
-    pub output: String,
+    pub tensor: String,
     /// SQNR over all samples, in dB; absent for equal outputs, and -200 where a value is NaN or infinite or there are
     /// no values.
     pub sqnr_db: Option<f64>,
@@ -37,7 +37,7 @@ pub struct OutputReport {
     /// The figure of every metric of the output, by the metric's name.
     pub metrics: Map<String, Value>,
     /// The channel axis, as used by the overlap; absent where there is one channel.
-    pub channel_axis: Option<usize>,
+    pub axis: Option<usize>,
     /// The overlap of each group of channels.
     pub groups: Vec<GroupReport>,
 }
@@ -137,7 +137,7 @@ pub fn outputs(comparison: &Comparison) -> Vec<OutputReport> {
         let overlaps = figure(OVERLAP).map(|figure| figure.groups.as_slice()).unwrap_or_default();
         let groups = groups.iter().zip(overlaps);
         OutputReport {
-            output: output.clone(),
+            tensor: output.clone(),
             sqnr_db: value(SQNR).filter(|db| *db < MAX_DB),
             max_difference: value(MAX_ERROR).filter(|error| error.is_finite()),
             agreement_percent: value(AGREEMENT),
@@ -146,7 +146,7 @@ pub fn outputs(comparison: &Comparison) -> Vec<OutputReport> {
             non_finite: comparison.non_finite[output_idx].quantized.clone(),
             float_non_finite: comparison.non_finite[output_idx].float.clone(),
             metrics: of_outputs().filter_map(number).collect(),
-            channel_axis: found.and_then(|found| found.axis),
+            axis: found.and_then(|found| found.axis),
             groups: groups.map(|(group, &overlap)| GroupReport { group: group.clone(), overlap }).collect(),
         }
     };
@@ -182,7 +182,7 @@ pub fn comparison(report: &OutputReport) -> String {
     let lowest = lowest.filter(|_| is_known && report.groups.len() > 1);
     let lowest = lowest
         .map(|lowest| format!("; lowest overlap {} of {}", OVERLAP.spelled(lowest.overlap), lowest.group.describe()));
-    format!("{}: {}{}{}", report.output, parts.join(", "), lowest.unwrap_or_default(), top1.unwrap_or_default())
+    format!("{}: {}{}{}", report.tensor, parts.join(", "), lowest.unwrap_or_default(), top1.unwrap_or_default())
 }
 
 /// A line on the channels of an output, as used by the overlap.

@@ -36,7 +36,7 @@ pub fn difference_lines(differences: &Differences, limit: usize) -> Vec<String> 
     let differs = |of: &&ByOperator| of.n_nodes[0] != of.n_nodes[1] || of.n_quantized[0] != of.n_quantized[1];
     let spelled = |of: &ByOperator| {
         let [a, b] = [0, 1].map(|i| format!("{} of {}", of.n_quantized[i], of.n_nodes[i]));
-        format!("{}: {a} -> {b}", of.operator)
+        format!("{}: {a} -> {b}", of.op_type)
     };
     let operators: Vec<String> = operators.iter().filter(differs).map(spelled).collect();
     add("quantized nodes by operator".to_string(), operators);

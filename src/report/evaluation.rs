@@ -25,7 +25,7 @@ pub struct EvaluationReport {
 #[derive(Debug, Clone, Serialize)]
 pub struct OutputEvaluation {
     /// ONNX name.
-    pub output: String,
+    pub tensor: String,
     /// Rows whose largest value is at the label, in percent; absent without labels.
     pub top1_percent: Option<f64>,
     /// Rows whose label is among the five largest values, in percent; absent without labels, and up to five classes.
@@ -66,7 +66,7 @@ pub fn evaluation(evaluated: &ModelEvaluation) -> EvaluationReport {
         let n_rows: usize = values.classes.values().sum();
         let shares = values.classes.iter().map(|(&class, &n)| (class, 100.0 * n as f64 / n_rows as f64));
         OutputEvaluation {
-            output: name.clone(),
+            tensor: name.clone(),
             top1_percent: figure(&top1, i).map(|figure| figure.value),
             top5_percent: values.top5_percent(),
             range: values.range,
@@ -105,7 +105,7 @@ pub fn evaluation_lines(report: &EvaluationReport) -> Vec<String> {
             let most = most.map(|(class, share)| format!(", most often {class} ({share:.1} %)"));
             parts.push(format!("{} of {n} classes found{}", classes.len(), most.unwrap_or_default()));
         }
-        format!("{}: {}, {}", output.output, parts.join(", "), count(report.n_samples, "sample"))
+        format!("{}: {}, {}", output.tensor, parts.join(", "), count(report.n_samples, "sample"))
     };
     let mut lines: Vec<String> = report.outputs.iter().map(output).collect();
     if let Some(task) = &report.task {

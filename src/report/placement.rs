@@ -45,9 +45,9 @@ struct Tail {
     /// The node that tells it from the end of another network, and how.
     reason: String,
     /// Whether none of the nodes is quantized.
-    float: bool,
+    is_float: bool,
     /// Whether it gets the types of the table's region.
-    wider: bool,
+    is_wider: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -96,8 +96,8 @@ pub fn placement(
         nodes: names(&tail.nodes),
         cut: tail.begin.clone(),
         reason: format!("`{}` {}", name(tail.sign), tail.reason),
-        float: !tail.nodes.iter().any(|node| placement.quantized_nodes.contains(node)),
-        wider: is_wide(tail),
+        is_float: !tail.nodes.iter().any(|node| placement.quantized_nodes.contains(node)),
+        is_wider: is_wide(tail),
     });
     PlacementReport {
         backend: String::new(),
@@ -142,8 +142,8 @@ impl PlacementReport {
         }
         for tail in &self.detector_tails {
             let state = match tail {
-                Tail { float: true, .. } => "float",
-                Tail { wider: true, .. } => "quantized, in the table's region of wider types",
+                Tail { is_float: true, .. } => "float",
+                Tail { is_wider: true, .. } => "quantized, in the table's region of wider types",
                 _ => "quantized",
             };
             let of = |title: &str, names: &[String]| match names {

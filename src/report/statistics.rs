@@ -36,7 +36,7 @@ pub struct StatisticsReport {
     /// The same by tensor; statistics that prepared models share count once.
     pub bytes_per_tensor: usize,
     /// The prepared models.
-    pub prepared: Vec<PreparedReport>,
+    pub prepared_models: Vec<PreparedReport>,
 }
 
 /// The tensors of prepared models with the same statistics.
@@ -99,7 +99,7 @@ pub fn statistics(saved: &SavedStatistics, n_bytes: usize, observer: &Observer) 
         n_done: about.part.as_ref().and_then(|part| part.n_done),
         n_bytes,
         bytes_per_tensor: n_bytes / n_tensors.max(1),
-        prepared: prepared.into_iter().map(report).collect::<Result<_>>()?,
+        prepared_models: prepared.into_iter().map(report).collect::<Result<_>>()?,
     })
 }
 

@@ -36,7 +36,7 @@ const COLUMNS: &[TableColumn] = &[
 
 /// The figures of the quantized network on held-out samples, where there are some.
 fn judged(result: &Value) -> &Value {
-    &result["summary"]["tuned"]["judged"]
+    &result["summary"]["tuning"]["judged"]
 }
 
 fn text(value: &Value) -> Option<String> {

@@ -52,7 +52,7 @@ pub struct TensorFigures {
     /// Name in the float model.
     pub tensor: String,
     /// The value of the quantized model that was compared.
-    pub quantized: String,
+    pub quantized_tensor: String,
     /// How the pair was found.
     pub matched_by: MatchedBy,
     /// First node of the layer; absent for an input of the graph.
@@ -82,7 +82,7 @@ pub fn tensors(compared: &ComparedTensors) -> TensorsReport {
         let differs = |db: &f64| *db < MAX_DB;
         TensorFigures {
             tensor: tensor.about.tensor.clone(),
-            quantized: tensor.about.read.clone(),
+            quantized_tensor: tensor.about.read.clone(),
             matched_by: tensor.about.by,
             layer: tensor.about.layer.clone(),
             operators: tensor.about.operators.clone(),

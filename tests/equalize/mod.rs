@@ -142,7 +142,7 @@ fn an_ill_conditioned_network_is_as_good_as_the_one_that_it_came_from() {
             let equalized = &summary["methods"][0];
             assert_eq!(equalized["method"], "equalize");
             let db = |at: usize| equalized["judged"]["sqnr_db"][at].as_f64().unwrap();
-            (db(0), summary["tuned"]["judged"]["sqnr_db"][1].as_f64().unwrap())
+            (db(0), summary["tuning"]["judged"]["sqnr_db"][1].as_f64().unwrap())
         };
         let (plain, plain_after) = db(&repository("fixtures/digits_cnn.onnx"));
         let (ill, ill_after) = db(&model);

@@ -98,7 +98,7 @@ fn a_missed_gate_says_by_how_much() {
 fn it_is_an_object_in_json() {
     let json = |missed: &MissedGate| serde_json::to_value(missed).unwrap();
     let found = missed("max-error=0.5", |_| true);
-    let expected = serde_json::json!({ "metric": "max-error", "output": "far", "value": 1.0, "bound": 0.5 });
+    let expected = serde_json::json!({ "metric": "max-error", "tensor": "far", "value": 1.0, "bound": 0.5 });
     assert_eq!(json(&found[0]), expected);
     let found = missed("top1=99", |_| true);
     assert_eq!(json(&found[0]), serde_json::json!({ "metric": "top1", "bound": 99.0 }));

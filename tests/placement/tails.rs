@@ -349,7 +349,7 @@ fn inspecting_shows_the_tail() {
     assert!(lines.contains(&"  quantized, `Concat_y` joins parts of one layer's output".to_string()));
     let json = serde_json::to_value(report(&yolov5, "[quantize_inputs]")).unwrap();
     let tail = &json["detector_tails"][0];
-    assert_eq!((&tail["output_layers"][0], &tail["float"]), (&"Conv_head".into(), &false.into()));
+    assert_eq!((&tail["output_layers"][0], &tail["is_float"]), (&"Conv_head".into(), &false.into()));
     assert_eq!(tail["nodes"].as_array().unwrap().len(), 12);
     let none = serde_json::to_value(report(&backbone_alone, "[quantize_inputs]")).unwrap();
     assert_eq!(none["detector_tails"], serde_json::json!([]));

@@ -215,7 +215,7 @@ def hold_overlap(report, expected, found, axes=None):
     of_reference = {name: (group["n"], pytest.approx(group["j"], abs=1e-6)) for name, group in described["groups"].items()}
     assert report["metrics"]["overlap"] == pytest.approx(mean, abs=1e-6) and 0.2 < mean < 0.9999
     assert groups == of_reference and min(group["overlap"] for group in report["groups"]) == pytest.approx(lowest, abs=1e-6)
-    assert report["channel_axis"] == described["axis"]
+    assert report["axis"] == described["axis"]
 
 
 def compare(*args):
@@ -280,7 +280,7 @@ def test_maps_have_channels_where_they_differ_most(axis, tmp_path):
     for given in [None, 1]:
         extra = [] if given is None else ["--channel-axis", f"y={given}"]
         report = json.loads(mqq("compare", *models, "--data", tmp_path / "data", "--json", *extra))["outputs"][0]
-        assert report["channel_axis"] == (given or axis)
+        assert report["axis"] == (given or axis)
         hold_overlap(report, expected, found, {} if given is None else {0: given})
 
 
@@ -296,7 +296,7 @@ def test_a_missed_gate_is_named():
     metrics = report["outputs"][0]["metrics"]
     assert code == 3
     assert report["missed"] == [
-        {"metric": name, "output": "logits", "value": metrics[name], "bound": bound}
+        {"metric": name, "tensor": "logits", "value": metrics[name], "bound": bound}
         for name, bound in (("overlap", 0.99999), ("max-error", 1e-3))]
     assert stderr.splitlines() == [
         f"gate missed: output `logits`: overlap is {metrics['overlap']:.3f}, expected 0.99999 or more",

@@ -99,12 +99,12 @@ def test_models_of_other_tools(maker, tmp_path):
     n_layers = sum(node.op_type in ("Conv", "Gemm", "Add", "Concat") for node in onnx.load(fixture("digits_cnn")).graph.node)
     assert sum(1 for row in rows.values() if set(row["operators"]) & {"Conv", "Gemm", "Add", "Concat"}) == n_layers, rows
     floats = tensors(copy(fixture("digits_cnn"), tmp_path / "float.onnx"), list(rows), chosen)
-    there = tensors(path, [row["quantized"] for row in rows.values()], chosen)
+    there = tensors(path, [row["quantized_tensor"] for row in rows.values()], chosen)
     n_checked = 0
     for name, row in rows.items():
         if name not in floats:
             continue  # An input of the graph.
-        other = there[row["quantized"]]
+        other = there[row["quantized_tensor"]]
         n_checked += 1
         assert row.get("sqnr_db", 200) == pytest.approx(min(sqnr_db(floats[name], other), 200), abs=0.1), row
         each = [(a.ravel().astype(np.float64), b.ravel().astype(np.float64)) for a, b in zip(floats[name], other)]
@@ -182,7 +182,7 @@ def test_integers_that_only_move_stay_integers(tmp_path):
     rows = {row["tensor"]: row for row in inside["rows"]}
     assert "added_failed" not in inside and set(rows) == {"x", "a", "r", "y"} and inside["unmatched"] == ["t"]
     # The QuantizeLinear is that of the Relu's tensor; all behind it only pass the error on.
-    assert rows["a"]["quantized"] == "a_q" and 20 < rows["a"]["sqnr_db"] < 50
+    assert rows["a"]["quantized_tensor"] == "a_q" and 20 < rows["a"]["sqnr_db"] < 50
     assert rows["r"]["sqnr_db"] == pytest.approx(rows["a"]["sqnr_db"], abs=1e-6)
     assert "added_sqnr_db" not in rows["y"]
 

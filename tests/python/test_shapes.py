@@ -115,7 +115,7 @@ def test_all_methods_take_samples_of_several_shapes(name, tmp_path):
     assert output["n_samples"] == len(samples) and output["sqnr_db"] == pytest.approx(expected, abs=1)
     assert output["sqnr_db"] > 20 and 0.8 < output["metrics"]["overlap"] < 1
     # Channels are along the axis that has one length: logits by token, a map by place.
-    assert output["channel_axis"] == (1 if name == "pictures" else 2)
+    assert output["axis"] == (1 if name == "pictures" else 2)
 
 
 def test_neither_threads_nor_names_of_files_change_a_byte(tmp_path):

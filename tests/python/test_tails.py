@@ -75,7 +75,7 @@ def test_a_target_of_integers_runs_the_tail_on_16_bits(tmp_path):
     assert read("Conv") == [onnx.TensorProto.UINT8] * 4
     assert read("Sigmoid") + read("Exp") + read("Concat") == [onnx.TensorProto.UINT16] * 3
     wider = {backend: json.loads(mqq("inspect", tmp_path / "model.onnx", "-b", backend, "--json"))["placement"]
-             ["detector_tails"][0]["wider"] for backend in ("qnn-htp", "tflite", "tensorrt")}
+             ["detector_tails"][0]["is_wider"] for backend in ("qnn-htp", "tflite", "tensorrt")}
     assert wider == {"qnn-htp": True, "tflite": False, "tensorrt": False}
 
 

@@ -277,7 +277,7 @@ def test_heads_follow_a_second_implementation(head, tmp_path):
     task = report["task"]
     assert (task["task"], task["head"]) == ("detect", head) and "recognized_by" not in task
     assert task["metrics"] == {"f1": pytest.approx(f1, abs=1e-9), "box-iou": pytest.approx(iou, abs=1e-5)}
-    assert [task["found"][network]["n"] for network in ("float", "quantized")] == numbers
+    assert [task["found"][network]["n_found"] for network in ("float", "quantized")] == numbers
     scores = np.concatenate([HEADS[head][1](of_sample(expected, i))[1] for i in range(n)])
     histogram = np.histogram(scores, np.linspace(0, 1, 11))[0]
     assert np.abs(np.array(task["found"]["float"]["scores"]) - histogram).sum() <= 2
@@ -611,7 +611,7 @@ def test_a_drop_of_top1_is_a_gate(tmp_path):
     assert compare(tmp_path, {"o": scores}, {"o": found}, *options, drop + 0.01)[0] == 0
     code, report, stderr = compare(tmp_path, {"o": scores}, {"o": found}, *options, drop - 0.01)
     assert code == 3 and f"drop of top-1 is {drop:.2f} %, expected" in stderr
-    assert report["missed"] == [{"metric": "top1-drop", "output": "o", "value": pytest.approx(drop), "bound": pytest.approx(drop - 0.01)}]
+    assert report["missed"] == [{"metric": "top1-drop", "tensor": "o", "value": pytest.approx(drop), "bound": pytest.approx(drop - 0.01)}]
     assert compare(tmp_path, {"o": scores}, {"o": found}, "--max-top1-drop", 1)[0] == 2
 
 
@@ -779,7 +779,7 @@ nms: 0.5
     assert summary["task"] == {"task": "detect", "head": str(head)} == json.loads(judged.with_suffix(".json").read_text())["task"]
     figures = [method["judged"]["task"] for method in summary["methods"] if "judged" in method]
     assert figures and all(of["metric"] == "f1" for of in figures)
-    before, after = summary["tuned"]["judged"]["task"]["figures"]
+    before, after = summary["tuning"]["judged"]["task"]["figures"]
     assert 0 < before <= after <= 1
     output, done = calibrate("unfit", "--head", "ultraface")
     assert done.returncode == 1 and "head `ultraface`" in done.stderr and not output.exists()

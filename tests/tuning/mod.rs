@@ -359,7 +359,7 @@ fn tuning_pays_on_samples_that_were_held_back_or_is_undone() {
             let output = folder.path().join("out.onnx");
             let extra = ["--effort", effort];
             let report = calibrate("fixtures/digits_cnn.onnx", backend, &output, &extra);
-            let tuned = &report["results"][0]["summary"]["tuned"];
+            let tuned = &report["results"][0]["summary"]["tuning"];
             let figures =
                 |of: &serde_json::Value| -> [f64; 2] { [0, 1].map(|i| of["judged"]["figures"][i].as_f64().unwrap()) };
             let [before, after] = figures(tuned);
@@ -391,7 +391,7 @@ fn tuning_pays_on_samples_that_were_held_back_or_is_undone() {
     assert!(n_rounded >= 3, "rounding kept for {n_rounded} of 4 backends");
     let report =
         calibrate("fixtures/digits_cnn.onnx", "tensorrt", &folder.path().join("plain.onnx"), &["--effort", "0"]);
-    assert!(report["results"][0]["summary"]["tuned"].is_null());
+    assert!(report["results"][0]["summary"]["tuning"].is_null());
 }
 
 #[test]
@@ -405,7 +405,7 @@ fn auto_takes_for_each_tensor_what_the_layers_behind_ask_for() {
         let mut extra = vec!["--observer", "auto", "--effort", "2"];
         extra.extend(methods.into_iter().flat_map(|methods| ["--methods", methods]));
         let report = calibrate("fixtures/digits_old.onnx", backend, &output, &extra);
-        let tuned = &report["results"][0]["summary"]["tuned"];
+        let tuned = &report["results"][0]["summary"]["tuning"];
         let ranges = steps_of(&report).pop().unwrap();
         let kept = ranges["accepted"] == true;
         assert_eq!((ranges["method"].as_str(), tuned["n_ranges"] != 0), (Some("ranges"), kept));
@@ -438,7 +438,7 @@ fn bias_calibration_of_ti_is_a_method_like_the_others() {
     let output = folder.path().join("out.onnx");
     let extra = ["--methods", "bias-calibration"];
     let report = calibrate("fixtures/digits_cnn.onnx", "tidl-wc8-at8", &output, &extra);
-    let tuned = &report["results"][0]["summary"]["tuned"];
+    let tuned = &report["results"][0]["summary"]["tuning"];
     let steps = steps_of(&report);
     assert_eq!(steps[0]["method"], "bias-calibration");
     let kept = steps[0]["accepted"] == true;
@@ -523,7 +523,7 @@ fn nothing_is_kept_while_an_output_is_infinite() {
             summary["methods"].as_array().unwrap().iter().filter(|it| it["judged"].is_object()).collect();
         assert!(!steps.is_empty(), "{summary}");
         assert!(steps.iter().all(|step| step["accepted"] == false), "{summary}");
-        assert!(summary["tuned"]["judged"]["sqnr_db"][1].as_f64().unwrap() < 0.0, "{summary}");
+        assert!(summary["tuning"]["judged"]["sqnr_db"][1].as_f64().unwrap() < 0.0, "{summary}");
         let warned = summary["warnings"].to_string();
         assert!(
             warned.contains("output `log`: the simulated quantized network gives NaN or infinite values"),
@@ -603,7 +603,7 @@ fn a_large_weight_costs_no_samples() {
     std::fs::write(&path, model.encode_to_vec()).unwrap();
     let output = folder.path().join("out.onnx");
     let report = calibrate(path.to_str().unwrap(), "onnxruntime", &output, &[]);
-    let tuned = &report["results"][0]["summary"]["tuned"];
+    let tuned = &report["results"][0]["summary"]["tuning"];
     // 2^22 values of the largest activation, a quarter of the samples held back.
     assert_eq!(tuned["n_samples"].as_u64().unwrap(), 69 - 17, "{tuned}");
 }

@@ -58,7 +58,7 @@ def one(model):
                          *shlex.split(os.environ.get("COMPARE_ARGS", "")))
     result["compare"] = compared
     of_gate = "{}: {} is {}, gate {}".format
-    missed = [of_gate(gate.get("output", "task"), gate["metric"], number(gate.get("value")), number(gate["bound"]))
+    missed = [of_gate(gate.get("tensor", "task"), gate["metric"], number(gate.get("value")), number(gate["bound"]))
               for gate in compared.get("missed", [])]
     error = error_of(compared) or "\n".join(missed)
     return {**result, "passed": code == 0, **({"error": error} if error else {})}
@@ -76,7 +76,7 @@ def cell(text):
 def figures(result):
     """The figures of each output, and of the task."""
     compared = result.get("compare", {})
-    named = [(output["output"], output["metrics"]) for output in compared.get("outputs", [])]
+    named = [(output["tensor"], output["metrics"]) for output in compared.get("outputs", [])]
     named += [(compared["task"].get("task", "task"), compared["task"].get("metrics", {}))] if "task" in compared else []
     return "\n".join(f"{name}: " + ", ".join(f"{metric} {number(value)}" for metric, value in metrics.items())
                      for name, metrics in named)

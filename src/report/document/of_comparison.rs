@@ -72,7 +72,7 @@ fn outputs(compared: &ComparedModels) -> Section {
         let figures =
             metrics.iter().map(|metric| TableCell::number(output.metrics.get(metric.name).and_then(Value::as_f64)));
         let non_finite = output.non_finite.as_ref().map_or(0, |non_finite| non_finite.n_values);
-        let name = TableCell::from(output.output.as_str());
+        let name = TableCell::from(output.tensor.as_str());
         [name].into_iter().chain(figures).chain([TableCell::Integer(non_finite as i64)]).collect()
     };
     let first = DocumentColumn { title: "Output", unit: "" };
@@ -92,7 +92,7 @@ fn outputs(compared: &ComparedModels) -> Section {
 fn groups(compared: &ComparedModels) -> Option<Section> {
     let of_output = |output: &OutputReport| -> Vec<Vec<TableCell>> {
         let row = |group: &GroupReport| {
-            vec![output.output.as_str().into(), group.group.describe().into(), TableCell::number(Some(group.overlap))]
+            vec![output.tensor.as_str().into(), group.group.describe().into(), TableCell::number(Some(group.overlap))]
         };
         output.groups.iter().map(row).collect()
     };
@@ -179,7 +179,7 @@ fn tensors(report: &TensorsReport) -> Option<Section> {
             TableCell::number(row.saturated_percent),
             integer(row.dead_channels),
             integer(row.n_channels),
-            row.quantized.as_str().into(),
+            row.quantized_tensor.as_str().into(),
         ]
     };
     let columns = vec![
