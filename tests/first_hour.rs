@@ -123,6 +123,45 @@ fn a_picture_that_cannot_be_decoded_is_an_error_or_counted() {
 }
 
 #[test]
+fn entries_of_lists_that_are_missing_are_an_error_or_counted() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let mut images: Vec<String> =
+        fs::read_dir(digits()).unwrap().map(|entry| entry.unwrap().path().display().to_string()).collect();
+    images.sort_unstable();
+    let image = |i: usize| images[i].clone();
+    fs::write(at("notes.md"), "no data").unwrap();
+    let lines = [image(0), "gone.png".to_string(), image(1), "notes.md".to_string(), image(2)];
+    fs::write(at("list.txt"), lines.join("\n")).unwrap();
+    let rows: String = lines.iter().map(|path| format!("{path},3\n")).collect();
+    fs::write(at("list.csv"), format!("file,class_index\n{rows}")).unwrap();
+    for (list, line) in [("list.txt", 2), ("list.csv", 3)] {
+        let out = at(&format!("{list}.out"));
+        let expected =
+            format!("{list}`: line {line}: `gone.png`: does not exist, expected a path relative to the list");
+        refused(&mut calibrate("tensorrt", &at(list), &out), 1, &expected);
+        let ran = run(calibrate("tensorrt", &at(list), &out).args(["--skip-bad-data", "--methods", "none"]));
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        assert!(ran.stdout.contains("calibration data  3 samples, 2 skipped"), "{}", ran.stdout);
+        assert_eq!(ran.stderr.matches("skipped sample: ").count(), 2, "{}", ran.stderr);
+        assert!(
+            ran.stderr.contains(&expected) && ran.stderr.contains("`notes.md`: is not supported"),
+            "{}",
+            ran.stderr
+        );
+    }
+    // Where several images form a sample, the one with the missing image is left out, and the others stay as they are.
+    let lines = [image(0), image(1), image(2), "gone.png".to_string(), image(4), image(5)];
+    fs::write(at("list.txt"), lines.join("\n")).unwrap();
+    let mut command = calibrate("tensorrt", &at("list.txt"), &at("batches"));
+    let ran = run(command.args(["--shape", "input=2x3x32x32", "--skip-bad-data", "--methods", "none"]));
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(ran.stdout.contains("calibration data  2 samples, 1 skipped"), "{}", ran.stdout);
+    fs::write(at("list.txt"), "gone.png\nlost.png").unwrap();
+    refused(calibrate("tensorrt", &at("list.txt"), &at("none")).arg("--skip-bad-data"), 1, "gone.png`: does not exist");
+}
+
+#[test]
 fn folders_for_results_are_made_and_do_not_stay_empty() {
     let folder = TempDir::new().unwrap();
     let output = folder.path().join("new/folder/x.onnx");

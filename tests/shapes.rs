@@ -2,8 +2,9 @@
 
 use crate::support::{Attr, GraphBuilder, noise};
 use mqq::data::{Array, Values};
+use mqq::diag::{explain, is_of};
 use mqq::engine::{Parsed, ShapedEngines, Value};
-use mqq::onnx::inputs::{Shapes, close_given, resolve_inputs};
+use mqq::onnx::inputs::{OpenShape, Shapes, close_given, resolve_inputs};
 use mqq::onnx::proto::ModelProto;
 use mqq::onnx::tensor;
 use mqq::plan::QuantPlan;
@@ -119,4 +120,30 @@ fn a_given_shape_closes_all_axes_of_its_names() {
     assert_eq!(open(&[]), [[false, true, false], [false, true, true]]);
     assert_eq!(open(&["x"]), [[false, false, false], [false, false, true]]);
     assert_eq!(open(&["mask"]), [[false; 3]; 2]);
+}
+
+/// As ONNX and ONNX Runtime read them: -1 is open, and 0 is the number of values along the axis.
+#[test]
+fn a_dimension_of_zero_is_empty_and_not_open() {
+    let of = |dim: i64, shapes: &Shapes| {
+        let mut graph = GraphBuilder::new(17);
+        graph.input("x", &[1, 3, 8, 8]);
+        graph.output("x");
+        let mut model = graph.build();
+        let input = &mut model.graph.as_mut().unwrap().input[0];
+        let tensor = input.r#type.as_mut().unwrap().tensor_type.as_mut().unwrap();
+        tensor.shape.as_mut().unwrap().dim[2].dim_value = Some(dim);
+        resolve_inputs(&model, shapes)
+    };
+    let given = Shapes::from([("x".to_string(), vec![1, 3, 8, 8])]);
+    assert_eq!(of(-1, &given).unwrap()[0].shape, [1, 3, 8, 8]);
+    assert!(is_of::<OpenShape>(&of(-1, &Shapes::new()).unwrap_err()));
+    let empty = of(0, &Shapes::new()).unwrap_err();
+    assert!(!is_of::<OpenShape>(&empty));
+    assert_eq!(
+        explain(&empty),
+        "input `x` has the shape [1, 3, 0, 8]: axis 2 has no values, expected 1 or more\n\
+         hint: export the dimension open (-1 or a name), or with its number"
+    );
+    assert!(of(0, &given).unwrap_err().to_string().contains("--shape gives [1, 3, 8, 8], expected [1, 3, 0, 8]"));
 }

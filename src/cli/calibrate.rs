@@ -151,7 +151,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Failure> {
     if !args.keep_going {
         args.models.iter().try_for_each(|model| ensure_readable(model))?;
     }
-    data::ensure_found(&args.data)?;
+    data::ensure_found(&args.data, args.skip_bad_data)?;
     let ranges = args.ranges_from.as_deref().map(import::read).transpose()?;
     targets.iter_mut().for_each(|target| target.set_ranges(ranges.as_ref()));
     let print = &args.quantize.print;

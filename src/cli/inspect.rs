@@ -133,7 +133,7 @@ fn type_text(value: &ValueInfoProto) -> String {
     let name = type_name(tensor.elem_type());
     let Some(shape) = &tensor.shape else { return format!("{name}, no shape") };
     let dim = |dim: &Dimension| match dim.dim_value {
-        Some(n) if n > 0 => n.to_string(),
+        Some(n) if n >= 0 => n.to_string(),
         _ if dim.dim_param().is_empty() => "?".to_string(),
         _ => dim.dim_param().to_string(),
     };

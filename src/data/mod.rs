@@ -196,6 +196,14 @@ impl Dataset {
                             dataset.add_arrays(path);
                             Ok(())
                         }
+                        // Of several images that form a sample, the others stay in their places.
+                        Found::Bad(path, _) if dataset.batch() > 1 && sources::is_image(&path) => {
+                            dataset.add_image(&path, preprocessing)
+                        }
+                        Found::Bad(path, error) => {
+                            dataset.push(Item::Bad { path, error }, 1);
+                            Ok(())
+                        }
                     };
                 }
             })?;

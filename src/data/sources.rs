@@ -2,7 +2,7 @@
 
 use super::paths::FileNames;
 use super::table;
-use crate::diag::{WithHint, count, file_name};
+use crate::diag::{WithHint, count, file_name, hint_of};
 use crate::foreign;
 use anyhow::{Context, Result, anyhow, ensure};
 use globset::GlobBuilder;
@@ -20,10 +20,12 @@ const ARRAYS: &[&str] = &["npy", "npz", "pb"];
 const KINDS: &str = "images (JPEG, PNG, BMP, WebP, GIF, TIFF, PNM), .npy, .npz or .pb files";
 
 /// A data file, or a folder of `.pb` files that form one.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Found {
     Image(PathBuf),
     Arrays(PathBuf),
+    /// An entry of a list that is no data, or does not exist; its path, and the reason.
+    Bad(PathBuf, anyhow::Error),
 }
 
 /// Called for each data file: there may be too many to hold their paths.
@@ -32,7 +34,7 @@ pub type SourceVisitor<'v> = dyn FnMut(Found) + 'v;
 /// Visits the data files of `source`: by name in folders and patterns, as listed in lists.
 ///
 /// # Errors
-/// If the source does not exist, or holds no data.
+/// If the source does not exist, or holds no data. A bad entry of a list is [`Found::Bad`].
 pub fn expand(source: &str, n_inputs: usize, visit: &mut SourceVisitor) -> Result<()> {
     let path = Path::new(source);
     let place = || format!("`{source}`");
@@ -74,6 +76,7 @@ pub fn files(sources: &[String], visit: &mut dyn FnMut(&Path)) {
         // For a model with one input every file is data by itself.
         let mut found = |found: Found| match found {
             Found::Image(path) | Found::Arrays(path) => visit(&path),
+            Found::Bad(..) => {}
         };
         _ = expand(source, 1, &mut found);
     }
@@ -89,12 +92,25 @@ pub fn is_data(path: &Path) -> bool {
     }
 }
 
+/// Whether a file is an image by its extension.
+pub fn is_image(path: &Path) -> bool {
+    IMAGES.contains(&extension(path).as_str())
+}
+
 /// Fails where a source does not exist or has no data.
 ///
 /// # Errors
-/// If a source does not exist or has no data.
-pub fn ensure_found(sources: &[String]) -> Result<()> {
-    sources.iter().try_for_each(|source| expand(source, 1, &mut |_| {}))
+/// If a source does not exist or has no data; or a list has a bad entry, unless such entries are skipped.
+pub fn ensure_found(sources: &[String], skip_bad_data: bool) -> Result<()> {
+    for source in sources {
+        let mut bad = None;
+        expand(source, 1, &mut |found| match found {
+            Found::Bad(_, error) if bad.is_none() && !skip_bad_data => bad = Some(error),
+            _ => {}
+        })?;
+        bad.map_or(Ok(()), Err)?;
+    }
+    Ok(())
 }
 
 /// Lower-case extension.
@@ -203,31 +219,16 @@ enum ListKind {
 fn list(path: &Path, n_inputs: usize, kind: ListKind, visit: &mut SourceVisitor) -> Result<()> {
     let folder = path.parent().unwrap_or(Path::new(""));
     let mut is_empty = true;
-    let mut visit_entry = |line: u64, entry: &str| -> Result<()> {
+    let mut visit_entry = |line: u64, entry: &str| {
         is_empty = false;
-        // A list is often stored beside the folder that it is named after.
-        let mut candidates = [folder.join(entry), path.with_extension("").join(entry)].into_iter();
-        let place = || format!("line {line}: `{entry}`");
-        let Some(path) = candidates.find(|candidate| !entry.is_empty() && candidate.exists()) else {
-            let error = anyhow!("{}: does not exist, expected a path relative to the list", place());
-            // As lists of other tools: a path, space, a class.
-            let is_labelled =
-                entry.rsplit_once(char::is_whitespace).is_some_and(|(path, _)| folder.join(path.trim()).exists());
-            return Err(error.hint(match is_labelled {
-                true => {
-                    "a .txt has one path per line; paths with classes are a .csv with the columns `file,class_index`"
-                }
-                false => "",
-            }));
-        };
-        if path.is_dir() {
-            let files = test_data_set(&path, n_inputs).with_context(place)?;
-            ensure!(!files.is_empty(), "{}: is a folder, expected a file", place());
-            files.into_iter().for_each(&mut *visit);
-        } else {
-            visit(file(&path).with_context(place)?);
+        match listed(folder, path, entry, n_inputs) {
+            Ok(found) => found.into_iter().for_each(&mut *visit),
+            Err(error) => {
+                let (list, hint) = (path.display(), hint_of(&error).to_string());
+                let error = anyhow!("`{list}`: line {line}: `{entry}`: {error:#}").hint(hint);
+                visit(Found::Bad(folder.join(entry), error));
+            }
         }
-        Ok(())
     };
     match kind {
         ListKind::Lines => {
@@ -239,16 +240,41 @@ fn list(path: &Path, n_inputs: usize, kind: ListKind, visit: &mut SourceVisitor)
                 // The first may begin with a byte order mark.
                 let entry = line.trim_start_matches('\u{feff}').trim();
                 if !entry.is_empty() && !entry.starts_with('#') {
-                    visit_entry(line_number, entry)?;
+                    visit_entry(line_number, entry);
                 }
             }
         }
         ListKind::Csv => {
-            table::read(path, &["file"], |row| visit_entry(row.line, &row.cells.concat()))?;
+            table::read(path, &["file"], |row| {
+                visit_entry(row.line, &row.cells.concat());
+                Ok(())
+            })?;
         }
     }
     ensure!(!is_empty, "names no files, expected a path per line");
     Ok(())
+}
+
+/// The data of an entry of the list `path` in `folder`.
+fn listed(folder: &Path, path: &Path, entry: &str, n_inputs: usize) -> Result<Vec<Found>> {
+    // A list is often stored beside the folder that it is named after.
+    let mut candidates = [folder.join(entry), path.with_extension("").join(entry)].into_iter();
+    let Some(path) = candidates.find(|candidate| !entry.is_empty() && candidate.exists()) else {
+        let error = anyhow!("does not exist, expected a path relative to the list");
+        // As lists of other tools: a path, space, a class.
+        let is_labelled =
+            entry.rsplit_once(char::is_whitespace).is_some_and(|(path, _)| folder.join(path.trim()).exists());
+        return Err(error.hint(match is_labelled {
+            true => "a .txt has one path per line; paths with classes are a .csv with the columns `file,class_index`",
+            false => "",
+        }));
+    };
+    if !path.is_dir() {
+        return Ok(vec![file(&path)?]);
+    }
+    let files = test_data_set(&path, n_inputs)?;
+    ensure!(!files.is_empty(), "is a folder, expected a file");
+    Ok(files)
 }
 
 fn pattern(pattern: &str, n_inputs: usize, visit: &mut SourceVisitor) -> Result<()> {

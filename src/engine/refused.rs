@@ -43,11 +43,7 @@ pub(super) fn check_inference(model: &ModelProto) -> Result<()> {
     let is_true = |name: &String| graph.initializer_named(name).is_some_and(tensor::is_true);
     for node in &graph.node {
         let trains = match node.op_type() {
-            // Up to operator set 13, outputs for the statistics mean training.
-            "BatchNormalization" => {
-                let has_statistics = node.output.iter().skip(1).any(|output| !output.is_empty());
-                node::int(node, "training_mode", 0) != 0 || has_statistics
-            }
+            "BatchNormalization" => node::trains(node),
             "Dropout" => node.input.get(2).is_some_and(is_true),
             _ => false,
         };

@@ -81,7 +81,7 @@ pub fn close_given(inputs: &mut [InputSpec], given: &Shapes) {
 /// inputs here.
 ///
 /// # Errors
-/// If another dimension is open (an [`OpenShape`]), `shapes` contradicts the model or names no input of it, or an input is not
+/// If another dimension is open (an [`OpenShape`]) or 0, `shapes` contradicts the model or names no input of it, or an input is not
 /// a tensor.
 pub fn resolve_inputs(model: &ModelProto, shapes: &Shapes) -> Result<Vec<InputSpec>> {
     let graph = model.graph()?;
@@ -125,6 +125,10 @@ pub fn resolve_inputs(model: &ModelProto, shapes: &Shapes) -> Result<Vec<InputSp
                 })?
             }
         };
+        if let Some(axis) = shape.iter().position(|&n| n == 0) {
+            let text = format!("input `{name}` has the shape {shape:?}: axis {axis} has no values, expected 1 or more");
+            return Err(Error::msg(text).hint("export the dimension open (-1 or a name), or with its number"));
+        }
         inputs.push(InputSpec { name: name.into(), shape, data_type: tensor.elem_type(), open: open_axes(value) });
     }
     Ok(inputs)
@@ -161,14 +165,14 @@ fn inputs_of(graph: &GraphProto) -> impl Iterator<Item = &ValueInfoProto> {
 /// The open axes of an input after the first, which is that of the batch, as in [`InputSpec::open`].
 fn open_axes(value: &ValueInfoProto) -> Vec<Option<String>> {
     let shape = value.tensor_type().and_then(|tensor| tensor.shape.as_ref());
-    let is_open = |dim: &Dimension| dim.dim_value.is_none_or(|n| n <= 0);
+    let is_open = |dim: &Dimension| dim.dim_value.is_none_or(|n| n < 0);
     let open = |(axis, dim): (usize, &Dimension)| (axis > 0 && is_open(dim)).then(|| dim.dim_param().to_string());
     shape.map(|shape| shape.dim.iter().enumerate().map(open).collect()).unwrap_or_default()
 }
 
 /// The declared dimensions of an input, with the numbers of named dimensions; `None` without a shape.
 fn declared_dims(value: &ValueInfoProto, bound: &BTreeMap<&str, usize>) -> Option<Vec<Option<usize>>> {
-    let number = |dim: &Dimension| dim.dim_value.filter(|&n| n > 0).map(|n| n as usize);
+    let number = |dim: &Dimension| dim.dim_value.filter(|&n| n >= 0).map(|n| n as usize);
     let symbol = |dim: &Dimension| bound.get(dim.dim_param()).copied();
     let shape = value.tensor_type()?.shape.as_ref()?;
     Some(shape.dim.iter().map(|dim| number(dim).or_else(|| symbol(dim))).collect())

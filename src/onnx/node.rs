@@ -57,6 +57,12 @@ pub fn text(node: &NodeProto, name: &str, default: &str) -> String {
     bytes.map_or(default.to_string(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
+/// Whether a BatchNormalization is in training mode and goes by the statistics of its own input. Up to operator set 13 outputs
+/// for the statistics mean training.
+pub fn trains(norm: &NodeProto) -> bool {
+    int(norm, "training_mode", 0) != 0 || norm.output.iter().skip(1).any(|output| !output.is_empty())
+}
+
 /// Removes the attribute `name` from the node.
 pub fn take(node: &mut NodeProto, name: &str) -> Option<AttributeProto> {
     let position = node.attribute.iter().position(|attribute| attribute.name() == name)?;

@@ -137,7 +137,7 @@ fn value_info_of(value: &ValueInfoProto) -> ValueInfo {
     let tensor = value.tensor_type();
     let shape = tensor.and_then(|tensor| tensor.shape.as_ref()).and_then(|shape| {
         let dims = shape.dim.iter();
-        dims.map(|dim| dim.dim_value.filter(|&n| n > 0).map(|n| n as usize)).collect()
+        dims.map(|dim| dim.dim_value.filter(|&n| n >= 0).map(|n| n as usize)).collect()
     });
     ValueInfo { data_type: tensor.map(|tensor| tensor.elem_type()), shape }
 }

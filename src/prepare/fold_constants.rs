@@ -7,6 +7,9 @@
 //! 2. the engine fails on it, or gives another type than the graph has;
 //! 3. its outputs take more than 1 MiB and more than its inputs: a file would grow for nothing. A Cast of float16 to
 //!    float32 is computed all the same: its output is a weight.
+//!
+//! A BatchNormalization in training mode, which the engine refuses, goes by the statistics of the constant itself: NFNets
+//! normalize their weights so.
 
 use super::{Change, FLOAT16, Pass, is_cast_to_float};
 use crate::engine::Parsed;
@@ -16,7 +19,7 @@ use crate::onnx::node;
 use crate::onnx::proto::{ModelProto, NodeProto, TensorProto};
 use crate::onnx::tensor;
 use crate::onnx::value_info::ValueInfos;
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use std::collections::{BTreeSet, HashMap};
 
 /// The pass; see the module's documentation.
@@ -41,7 +44,10 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
         let names: BTreeSet<&String> = node.input.iter().filter(|name| !name.is_empty()).collect();
         let operands = names.into_iter().map(|name| stored(name).or_else(|| computed.get(name)));
         let Some(operands) = operands.collect::<Option<Vec<&TensorProto>>>() else { continue };
-        let outputs = evaluate(model, node, &operands);
+        let outputs = match node.op_type() == "BatchNormalization" && node::trains(node) {
+            true => normalized(&index, node, &operands),
+            false => evaluate(model, node, &operands),
+        };
         let may_grow = is_cast_to_float(node) && operands.iter().all(|operand| operand.data_type() == FLOAT16);
         let expected = |outputs: &Vec<TensorProto>| is_as_expected(&value_info, outputs, &operands, may_grow);
         let Some(outputs) = outputs.ok().filter(expected) else { continue };
@@ -82,6 +88,38 @@ fn evaluate(model: &ModelProto, node: &NodeProto, operands: &[&TensorProto]) -> 
     let values = Parsed::new(&alone, &Shapes::new())?.build(&[])?.session()?.run_values(Vec::new())?;
     ensure!(values.len() == names.len(), "the engine returned {} outputs, expected {}", values.len(), names.len());
     names.into_iter().zip(values).map(|(name, value)| value.to_proto(name)).collect()
+}
+
+/// The output of a BatchNormalization in training mode, by mean and variance of each channel of its input; its running
+/// statistics must not be read.
+fn normalized(index: &GraphIndex, node: &NodeProto, operands: &[&TensorProto]) -> Result<Vec<TensorProto>> {
+    let is_read = |name: &&String| !name.is_empty() && !index.consumers(name).is_empty();
+    ensure!(!node.output.iter().skip(1).any(|name| is_read(&name)), "its statistics are read");
+    let operand = |slot: usize| {
+        let name = node.input.get(slot).context("an input is missing")?;
+        operands.iter().find(|operand| operand.name() == name).context("an input is no constant")
+    };
+    let (output, x) = (node.output.first().context("has no output")?, operand(0)?);
+    let (shape, mut values) = (tensor::shape(x)?, tensor::f32_values(x)?);
+    let [scale, shift] = [tensor::f32_values(operand(1)?)?, tensor::f32_values(operand(2)?)?];
+    let [n, n_channels, ref inner @ ..] = shape[..] else {
+        bail!("has the shape {shape:?}, expected two axes or more")
+    };
+    ensure!(!values.is_empty() && [scale.len(), shift.len()] == [n_channels; 2], "has other numbers of channels");
+    let (n_inner, epsilon) = (inner.iter().product::<usize>(), f64::from(node::float(node, "epsilon").unwrap_or(1e-5)));
+    for channel in 0..n_channels {
+        let rows = (0..n).map(|row| (row * n_channels + channel) * n_inner);
+        let places = rows.flat_map(|start| start..start + n_inner);
+        let mean_of = |of: &dyn Fn(f64) -> f64| {
+            places.clone().map(|at| of(f64::from(values[at]))).sum::<f64>() / (n * n_inner) as f64
+        };
+        let mean = mean_of(&|value| value);
+        let gain = f64::from(scale[channel]) / (mean_of(&|value| (value - mean).powi(2)) + epsilon).sqrt();
+        for at in places {
+            values[at] = ((f64::from(values[at]) - mean) * gain + f64::from(shift[channel])) as f32;
+        }
+    }
+    Ok(vec![tensor::from_f32(output, &shape, &values)?])
 }
 
 fn is_as_expected(value_info: &ValueInfos, outputs: &[TensorProto], operands: &[&TensorProto], may_grow: bool) -> bool {

@@ -81,7 +81,7 @@ fn tensor_type(value: &mut ValueInfoProto) -> Option<&mut TensorType> {
 
 /// Fixes an open dimension. Returns whether it was open.
 fn fix(dim: &mut Dimension, n: usize) -> bool {
-    let is_open = dim.dim_value.is_none_or(|value| value <= 0);
+    let is_open = dim.dim_value.is_none_or(|value| value < 0);
     if is_open {
         dim.dim_value = Some(n as i64);
         dim.dim_param = None;
@@ -93,7 +93,7 @@ fn fix(dim: &mut Dimension, n: usize) -> bool {
 fn show(shape: Option<&TensorShapeProto>) -> String {
     let Some(shape) = shape else { return "(none)".to_string() };
     let dim = |dim: &Dimension| match (dim.dim_value, dim.dim_param.as_deref()) {
-        (Some(n), _) if n > 0 => n.to_string(),
+        (Some(n), _) if n >= 0 => n.to_string(),
         (_, Some(symbol)) if !symbol.is_empty() => symbol.to_string(),
         _ => "?".to_string(),
     };

@@ -48,7 +48,7 @@ const ADAPTERS: &[(&[&str], i64, Adapter)] = &[
     (&["Scatter"], 11, scatter),
     (&["Scan"], 9, |old| unsupported(old, "its inputs were reordered at version 9")),
     (&["BatchNormalization"], 9, batch_normalization),
-    (&["BatchNormalization"], 14, batch_normalization),
+    (&["BatchNormalization"], 14, training_mode),
     (&["Dropout"], 12, dropout),
     (&["Softmax", "LogSoftmax", "Hardmax"], 13, softmax),
     (&["Squeeze", "Unsqueeze", "ReduceSum"], 13, |old| ints_to_input(old, "axes", 1)),
@@ -267,8 +267,16 @@ fn scatter(mut old: OldNode) -> Result<Vec<NodeProto>> {
 fn batch_normalization(mut old: OldNode) -> Result<Vec<NodeProto>> {
     let spatial = node::take(&mut old.node, "spatial").map_or(1, |attribute| attribute.i());
     ensure!(spatial == 1, "normalizes every element (spatial = 0), expected every channel");
-    let extra = old.node.output.iter().skip(1).find(|output| old.used.contains(*output));
-    ensure!(extra.is_none(), "its statistics are used: it was exported for training");
+    Ok(vec![old.node])
+}
+
+/// Before opset 14 outputs for the statistics mean training.
+fn training_mode(mut old: OldNode) -> Result<Vec<NodeProto>> {
+    let used = old.node.output.iter().skip(1).find(|output| old.used.contains(*output));
+    ensure!(used.is_none(), "its statistics are used: it was exported for training");
+    if node::trains(&old.node) {
+        node::set_int(&mut old.node, "training_mode", 1);
+    }
     old.node.output.truncate(1);
     Ok(vec![old.node])
 }

@@ -109,7 +109,11 @@ pub fn calibration(outcome: &Outcome, backend: &str) -> Vec<String> {
     }
     match outcome.sidecar.calibration.n_samples {
         0 => lines.add("calibration data", "none"),
-        n_samples => lines.add("calibration data", count(n_samples, "sample")),
+        n_samples => {
+            let n_skipped = outcome.sidecar.calibration.n_skipped;
+            let skipped = if n_skipped == 0 { String::new() } else { format!(", {n_skipped} skipped") };
+            lines.add("calibration data", format!("{}{skipped}", count(n_samples, "sample")));
+        }
     }
     if let Some(preprocessing) = &outcome.sidecar.calibration.preprocessing {
         lines.add("preprocessing", preprocessing);

@@ -107,9 +107,16 @@ fn sources_without_data_say_so() {
         ("bad.csv", "`bad.csv`: the first line is `name,class`, expected column names, `file` among them"),
     ];
     for (source, expected) in cases {
-        let found = message(open(&folder, &[source], &pixel_input()), &folder);
+        let path = folder.path().join(source).display().to_string();
+        let found = message(ensure_found(&[path], false), &folder);
         assert!(found.starts_with(expected), "{found}\nexpected: {expected}");
     }
+    // A bad entry among good ones is a bad sample.
+    let path = folder.path().join("list.txt").display().to_string();
+    ensure_found(&[path], true).unwrap();
+    let dataset = open(&folder, &["list.txt"], &pixel_input()).unwrap();
+    assert!(dataset.len() == 2 && dataset.load(0).is_ok());
+    assert!(message(dataset.load(1), &folder).starts_with("`list.txt`: line 2: `zebra.png`: does not exist"));
 }
 
 #[test]

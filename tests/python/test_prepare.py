@@ -194,6 +194,20 @@ def test_a_node_with_constant_inputs_is_folded(tmp_path):
     assert {"table", "w", "d", "nothing", "rows"} < stored and not stored & {"cube", "first", "last", "size", "many"}
 
 
+@pytest.mark.parametrize("opset, upgraded", [(9, 13), (13, 13), (13, 17), (17, 17)])
+def test_a_weight_that_is_normalized_by_its_own_statistics_is_folded(opset, upgraded, tmp_path):
+    """NFNets standardize their weights by a BatchNormalization in training mode, which outputs mean up to opset 13."""
+    training = {"training_mode": 1} if opset > 13 else {}
+    statistics = ["mean", "variance"] if opset > 13 else ["mean", "variance", "saved mean", "saved variance"]
+    nodes = [("Reshape", ["w", "row"], ["r"], {}),
+             ("BatchNormalization", ["r", "gain", "shift", "zeros", "ones"], ["n", *statistics], {"epsilon": 1e-6, **training}),
+             ("Reshape", ["n", "back"], ["v"], {}), ("Conv", ["x", "v"], ["y"], {})]
+    constants = {"w": floats(8, 4, 3, 3) * 2 + 1, "row": np.int64([1, 8, -1]), "back": np.int64([8, 4, 3, 3]),
+                 "gain": np.abs(floats(8)) + 0.1, "shift": floats(8), "zeros": np.zeros(8, np.float32), "ones": np.ones(8, np.float32)}
+    after = check(model(opset, nodes, constants), tmp_path, upgraded)
+    assert [node.op_type for node in after.graph.node] == ["Conv"]
+
+
 def test_weights_of_float16_that_are_cast_are_float32(tmp_path):
     """However large they are."""
     nodes = [("Cast", ["half"], ["w"], {"to": TensorProto.FLOAT}), ("MatMul", ["x", "w"], ["a"], {}),
