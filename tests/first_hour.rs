@@ -1,8 +1,8 @@
 //! Wrong names, data that cannot be read, and results that are not what they seem: what newcomers run into.
 
-use crate::data::write_npz_stored;
+use crate::data::{npy_f32, write_npz_stored};
 use crate::support::command::{Ran, mqq, run};
-use crate::support::{GraphBuilder, noise, repository, write_npy};
+use crate::support::{GraphBuilder, noise, repository};
 use assert_cmd::Command;
 use image::{ImageFormat, RgbImage};
 use std::fs;
@@ -531,27 +531,70 @@ fn a_long_stage_is_reported_while_it_runs() {
 }
 
 #[test]
-fn outputs_in_another_order_are_told_of() {
+fn ranges_that_are_given_are_counted() {
+    let folder = TempDir::new().unwrap();
+    assert_eq!(run(&mut calibrate("tensorrt", &digits(), folder.path())).code, 0);
+    let mut command = mqq();
+    command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx")).args(["-b", "tensorrt", "--ranges-from"]);
+    command.arg(folder.path().join("digits_cnn.tensorrt.json")).arg("-o").arg(folder.path().join("again.onnx"));
+    let ran = run(&mut command);
+    let expected = "given ranges      11 tensors from `digits_cnn.tensorrt.json` (sidecar)";
+    assert!(ran.code == 0 && ran.stdout.contains(expected), "{}{}", ran.stdout, ran.stderr);
+}
+
+#[test]
+fn errors_of_options_and_formats_have_advice() {
+    let ran = refused(mqq().args(["calibrate", "m.onnx", "-b", "tensorrt", "--limitt", "3", "--json"]), 2, "--limitt");
+    let error: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(error["hint"], "a similar argument exists: '--limit'");
+    let folder = TempDir::new().unwrap();
+    assert_eq!(run(&mut calibrate("tensorrt", &digits(), folder.path())).code, 0);
+    let sidecar = folder.path().join("digits_cnn.tensorrt.json");
+    let ran = refused(mqq().arg("export").arg(sidecar).args(["--format", "vitis"]), 1, "expected a power of two");
+    assert!(ran.stderr.contains("hint: docs/formats.md says what `vitis` asks for"), "{}", ran.stderr);
+    refused(
+        mqq().args(["calibrate", ".", "-b", "tvm", "--data"]).arg(digits()),
+        2,
+        "`.`: is a directory, expected a file",
+    );
+}
+
+#[test]
+fn inputs_and_outputs_in_another_order_are_paired_by_name() {
     let folder = TempDir::new().unwrap();
     let mut graph = GraphBuilder::new(17);
-    let x = graph.input("x", &[1, 3, 6, 6]);
     for name in ["a", "b"] {
+        let x = graph.input(&format!("of_{name}"), &[1, 3, 6, 6]);
         let y = graph.conv(&x, 3, 4, 1, 1, name);
         graph.output(&y);
     }
     let model = graph.build();
     let mut turned = model.clone();
+    turned.graph.as_mut().unwrap().input.reverse();
     turned.graph.as_mut().unwrap().output.reverse();
+    // Where a name is another, the place counts.
+    let mut renamed = turned.clone();
+    let graph = renamed.graph.as_mut().unwrap();
+    graph.output[1].name = Some("c".into());
+    graph
+        .node
+        .iter_mut()
+        .for_each(|node| node.output.iter_mut().filter(|name| *name == "a").for_each(|name| *name = "c".into()));
     let at = |name: &str| folder.path().join(name);
-    for (name, model) in [("m.onnx", &model), ("t.onnx", &turned)] {
+    for (name, model) in [("m.onnx", &model), ("t.onnx", &turned), ("r.onnx", &renamed)] {
         fs::write(at(name), prost::Message::encode_to_vec(model)).unwrap();
     }
-    write_npy(&at("x.npy"), &[4, 3, 6, 6], &noise(4 * 108, 3));
-    let ran = compare(&at("m.onnx"), &at("t.onnx"), &at("x.npy"), &[]);
-    let expected = "warning: outputs are compared by position, but their order differs: `a` is compared with `b`";
+    let array = |seed: u32| npy_f32(&[4, 3, 6, 6], &noise(4 * 108, seed));
+    write_npz_stored(&at("x.npz"), &[("of_a", array(3)), ("of_b", array(4))]);
+    for other in ["t.onnx", "m.onnx"] {
+        let ran = compare(&at("m.onnx"), &at(other), &at("x.npz"), &[]);
+        assert!(ran.code == 0 && ran.stderr.is_empty(), "{}", ran.stderr);
+        let lines: Vec<&str> = ran.stdout.lines().map(|line| line.split(", cosine").next().unwrap()).collect();
+        assert_eq!(lines, ["a: overlap 1.000, equal", "b: overlap 1.000, equal"], "{}", ran.stdout);
+    }
+    let ran = compare(&at("m.onnx"), &at("r.onnx"), &at("x.npz"), &[]);
+    let expected = "warning: outputs are compared by position, as some have other names: `b` is compared with `c`";
     assert!(ran.code == 0 && ran.stderr.contains(expected), "{}", ran.stderr);
-    let ran = compare(&at("m.onnx"), &at("m.onnx"), &at("x.npy"), &[]);
-    assert!(ran.code == 0 && ran.stderr.is_empty(), "{}", ran.stderr);
 }
 
 #[test]

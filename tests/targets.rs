@@ -131,6 +131,7 @@ fn several_backends_need_names_of_their_own() {
     };
     fails("tensorrt,trt", &[], "--backend names `tensorrt` twice, expected different backends");
     fails("tensorrt,openvino", &["-o", output.to_str().unwrap()], "--output names one file, but there are 2 backends");
+    fails("tensorrt,openvino", &["--report", "r.html"], "--report names one file, but there are 2 backends");
     fails("tensorrt,openvin", &[], "backend `openvin` is unknown");
     let ran = run(mqq().arg("calibrate").arg(repository("fixtures/digits_cnn.onnx")));
     assert!(ran.code == 2 && ran.stderr.contains("--backend <NAME|FILE,…>"), "{}", ran.stderr);

@@ -128,8 +128,15 @@ pub fn main() -> ExitCode {
             }
             if exit != Exit::Done && json_is_asked() {
                 let text = answer.to_string();
-                let text = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
-                print_failure(&anyhow::anyhow!("{}", text.replace('\n', " ")).hint(hint));
+                let text = text.split("\n\n").collect::<Vec<_>>();
+                let tips = text
+                    .iter()
+                    .skip(1)
+                    .flat_map(|part| part.lines())
+                    .filter_map(|line| line.trim().strip_prefix("tip: "));
+                let hints: Vec<&str> = tips.chain(Some(hint.as_str()).filter(|hint| !hint.is_empty())).collect();
+                let error = text[0].trim_start_matches("error: ").replace('\n', " ");
+                print_failure(&anyhow::anyhow!("{error}").hint(hints.join("\n")));
             }
             exit
         }

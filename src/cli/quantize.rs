@@ -38,6 +38,10 @@ impl Target {
             let error = anyhow!("--output names one file, but there are {n} backends");
             return Err(Failure::Usage(error.hint("use --out-dir")));
         }
+        if let (Some(_), n @ 2..) = (&args.report, tables.len()) {
+            let error = anyhow!("--report names one file, but there are {n} backends");
+            return Err(Failure::Usage(error.hint("`mqq report` makes the report of each from its sidecar")));
+        }
         let target = |(scheme, other): (Scheme, Option<Scheme>)| {
             let wider = other.map(&request).transpose()?.map(Box::new);
             let request = Request { wider, ..request(scheme)? };
@@ -218,7 +222,7 @@ fn paths(
             (Some(output), _) => output.to_path_buf(),
             (None, folder) => {
                 let stem = model.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-                let stem = stem.with_context(|| format!("`{}` is not a file name", model.display()))?;
+                let stem = stem.with_context(|| format!("`{}`: is a directory, expected a file", model.display()))?;
                 let name = format!("{stem}.{}.onnx", scheme.name);
                 match folder {
                     Some(folder) => folder.join(name),

@@ -157,7 +157,7 @@ pub fn open_inputs(graph: &GraphProto, shapes: &Shapes) -> (Vec<OpenInput>, usiz
 }
 
 /// The inputs that are not initializers.
-fn inputs_of(graph: &GraphProto) -> impl Iterator<Item = &ValueInfoProto> {
+pub fn inputs_of(graph: &GraphProto) -> impl Iterator<Item = &ValueInfoProto> {
     let is_constant = |value: &&ValueInfoProto| graph.initializer.iter().any(|tensor| tensor.name == value.name);
     graph.input.iter().filter(move |value| !is_constant(value))
 }

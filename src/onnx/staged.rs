@@ -3,7 +3,7 @@
 use super::proto::ModelProto;
 use super::{ensure_fits, external, fits, pieces, sha256};
 use crate::guard;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{File, Metadata, TryLockError};
@@ -187,7 +187,11 @@ pub(super) fn temporary_in(folder: &Path, replaced: Option<&Metadata>) -> Result
     #[cfg(not(unix))]
     let _ = replaced;
     for _ in 0..MAX_ATTEMPTS {
-        let file = builder.tempfile_in(folder)?;
+        let file = builder.tempfile_in(folder).map_err(|error| {
+            // Without the name of the temporary file.
+            let text = error.to_string();
+            anyhow!("{}", text.split_once(" at path \"").map_or(text.as_str(), |(text, _)| text))
+        })?;
         // Before it was locked, a run that cleans up may have taken it for abandoned. Where files cannot be locked,
         // none are deleted.
         let is_taken = matches!(file.as_file().try_lock(), Err(TryLockError::WouldBlock));

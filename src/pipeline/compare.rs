@@ -15,8 +15,8 @@ use crate::metrics::{
     OutputPair, PreparedMetrics, SamplePair, n_classes,
 };
 use crate::onnx;
-use crate::onnx::inputs::{Shapes, close_given};
-use crate::onnx::proto::ModelProto;
+use crate::onnx::inputs::{Shapes, close_given, inputs_of};
+use crate::onnx::proto::{GraphProto, ModelProto, ValueInfoProto};
 use crate::prepare::default_opset;
 use crate::progress::Progress;
 use crate::sidecar::Sidecar;
@@ -85,7 +85,8 @@ impl Comparison {
     }
 }
 
-/// Runs both models and compares their outputs by position.
+/// Runs both models and compares their outputs: by name where the models have the same names, else by position. Inputs are paired in
+/// the same way.
 ///
 /// # Errors
 /// If a model or a sample cannot be run, the models have different outputs, the first one is quantized, a sample has no
@@ -93,7 +94,7 @@ impl Comparison {
 pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparison> {
     let CompareRequest { models, data, limit, shapes, axes, threads, .. } = request;
     let (with_data, _) = super::shapes_with_data(models[0], shapes, data, *limit)?;
-    let [float, quantized] = [onnx::load_whole(models[0])?.model, onnx::load_whole(models[1])?.model];
+    let [float, mut quantized] = [onnx::load_whole(models[0])?.model, onnx::load_whole(models[1])?.model];
     if is_quantized(&float) && !is_quantized(&quantized) {
         return Err(anyhow!(
             "`{}` is quantized and `{}` is not, expected the float model first",
@@ -102,6 +103,7 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparis
         )
         .hint("give the models in the other order"));
     }
+    put_in_order_of(float.graph()?, quantized.graph_mut()?);
     let outputs = outputs(&float, axes)?;
     let n_quantized = self::outputs(&quantized, &ChannelAxes::new())?.len();
     ensure!(
@@ -114,7 +116,7 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparis
     let AsQdq { model: quantized, integers } = as_qdq(quantized);
     let mut warnings: Vec<String> = models.iter().zip([&float, &quantized]).flat_map(non_finite).collect();
     let has_finite_constants = warnings.is_empty();
-    warnings.extend(other_order(&float, &quantized));
+    warnings.extend(other_names(&float, &quantized));
     let opset = default_opset(&quantized).unwrap_or_default();
     let inside = request.tensors.then(|| [float.clone(), quantized.clone()]);
     let built =
@@ -210,13 +212,28 @@ pub(super) fn non_finite((path, model): (&&Path, &ModelProto)) -> Vec<String> {
     found.map(|finding| format!("`{}`: {finding}; a runtime's outputs are NaN", path.display())).collect()
 }
 
-/// A warning if the second model has the outputs of the first in another order.
-fn other_order(float: &ModelProto, quantized: &ModelProto) -> Option<String> {
+/// Puts inputs and outputs of a graph in the order of another one that has the same names.
+fn put_in_order_of(float: &GraphProto, quantized: &mut GraphProto) {
+    put_in_order(&inputs_of(float).collect::<Vec<_>>(), &mut quantized.input);
+    put_in_order(&float.output.iter().collect::<Vec<_>>(), &mut quantized.output);
+}
+
+/// Puts the values with the names of `expected` in its order, and others behind them; no change where a name is missing.
+fn put_in_order(expected: &[&ValueInfoProto], values: &mut [ValueInfoProto]) {
+    let place = |name: &str| expected.iter().position(|value| value.name() == name);
+    let n_found = values.iter().filter(|value| place(value.name()).is_some()).count();
+    if n_found == expected.len() {
+        values.sort_by_key(|value| place(value.name()).unwrap_or(usize::MAX));
+    }
+}
+
+/// A warning if the second model has some outputs of the first in other places.
+fn other_names(float: &ModelProto, quantized: &ModelProto) -> Option<String> {
     let [float, quantized] = [float, quantized].map(|model| model.graph.iter().flat_map(|graph| &graph.output));
     let names: Vec<&str> = quantized.clone().map(|output| output.name()).collect();
     let moved = float.zip(quantized).find(|(a, b)| a.name() != b.name() && names.contains(&a.name()));
     let (a, b) = moved.map(|(a, b)| (a.name(), b.name()))?;
-    Some(format!("outputs are compared by position, but their order differs: `{a}` is compared with `{b}`"))
+    Some(format!("outputs are compared by position, as some have other names: `{a}` is compared with `{b}`"))
 }
 
 /// A warning if images are not preprocessed as for the calibration of `quantized`, by the sidecar beside it.

@@ -115,6 +115,10 @@ pub fn calibration(outcome: &Outcome, backend: &str) -> Vec<String> {
             lines.add("calibration data", format!("{}{skipped}", count(n_samples, "sample")));
         }
     }
+    if let Some(from) = &outcome.sidecar.calibration.ranges_from {
+        let n = plan.activations.iter().filter(|activation| activation.observer == "imported").count();
+        lines.add("given ranges", format!("{} from `{}` ({})", count(n, "tensor"), from.file, from.format));
+    }
     if let Some(preprocessing) = &outcome.sidecar.calibration.preprocessing {
         lines.add("preprocessing", preprocessing);
     }

@@ -71,7 +71,7 @@ fn npy(descr: &str, shape: &[usize], is_column_major: bool, data: &[u8]) -> Vec<
     file
 }
 
-fn npy_f32(shape: &[usize], values: &[f32]) -> Vec<u8> {
+pub fn npy_f32(shape: &[usize], values: &[f32]) -> Vec<u8> {
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     npy("<f4", shape, false, &bytes)
 }
