@@ -139,7 +139,8 @@ fn entries_of_lists_that_are_missing_are_an_error_or_counted() {
         let out = at(&format!("{list}.out"));
         let expected =
             format!("{list}`: line {line}: `gone.png`: does not exist, expected a path relative to the list");
-        refused(&mut calibrate("tensorrt", &at(list), &out), 1, &expected);
+        let ran = refused(&mut calibrate("tensorrt", &at(list), &out), 1, &expected);
+        assert!(ran.stderr.contains("hint: --skip-bad-data skips "), "{}", ran.stderr);
         let ran = run(calibrate("tensorrt", &at(list), &out).args(["--skip-bad-data", "--methods", "none"]));
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         assert!(ran.stdout.contains("calibration data  3 samples, 2 skipped"), "{}", ran.stdout);

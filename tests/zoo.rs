@@ -132,6 +132,10 @@ fn a_missed_gate_of_a_model_is_code_3() {
     let junit = folder.at("junit.xml");
     let ran = folder.run(&["a.onnx", "b.onnx"], &["--json", "--junit", junit.to_str().unwrap()]);
     assert_eq!(ran.code, 3, "{}", ran.stderr);
+    let missed: Vec<&str> = ran.stderr.lines().filter(|line| line.starts_with("gate missed: ")).collect();
+    let is_named =
+        |line: &&&str| ["tensorrt", "openvino"].iter().any(|b| line.contains(&format!("b.{b}.onnx`: output `")));
+    assert_eq!((missed.len(), missed.iter().filter(is_named).count()), (2, 2), "{}", ran.stderr);
     let report: Value = serde_json::from_str(&ran.stdout).unwrap();
     let expected = [("tensorrt", "ok"), ("tensorrt", "missed"), ("openvino", "missed")];
     assert_eq!(statuses(&report), pairs(&expected));

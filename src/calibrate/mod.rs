@@ -14,7 +14,7 @@ mod statistics;
 
 pub use channels::channel_extremes;
 pub use collect::{ObservedModel, WantedTensors, collect};
-pub use samples::{Order, SampleSet, each_sample, hash};
+pub use samples::{Order, SKIPPING, SampleSet, each_sample, hash};
 pub use statistics::{CalibrationStatistics, ScaledTensor, observed_tensors};
 
 use crate::data::Preprocessing;

@@ -14,6 +14,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+/// The advice on a sample that cannot be read.
+pub const SKIPPING: &str = "--skip-bad-data skips samples that cannot be read";
+
 /// The data, and the order of its samples once all were loaded.
 pub struct SampleSet {
     /// The samples by position in the data; `None` where only their statistics are there.
@@ -264,7 +267,7 @@ impl SampleSet {
         match loaded {
             Ok(sample) => Ok(Ok(sample)),
             Err(error) if self.skip_bad_data => Ok(Err(format!("{error:#}"))),
-            Err(error) => Err(error.hint("--skip-bad-data skips samples that cannot be read")),
+            Err(error) => Err(error.hint(SKIPPING)),
         }
     }
 }

@@ -10,7 +10,7 @@ use super::quantize::{Collected, Quantizing, Target};
 use super::quantize_args::{QuantizeArgs, RunData, effort_help, effort_levels, request};
 use super::results::RunPaths;
 use super::zoo::{self, ZooArgs};
-use crate::calibrate::CalibrationOptions;
+use crate::calibrate::{CalibrationOptions, SKIPPING};
 use crate::data;
 use crate::diag::Exit;
 use crate::import;
@@ -151,7 +151,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Failure> {
     if !args.keep_going {
         args.models.iter().try_for_each(|model| ensure_readable(model))?;
     }
-    data::ensure_found(&args.data, args.skip_bad_data)?;
+    data::ensure_found(&args.data, (!args.skip_bad_data).then_some(SKIPPING))?;
     let ranges = args.ranges_from.as_deref().map(import::read).transpose()?;
     targets.iter_mut().for_each(|target| target.set_ranges(ranges.as_ref()));
     let print = &args.quantize.print;

@@ -325,9 +325,16 @@ fn gates(entry: &Entry, result: &mut Value, threads: &str, process: &AtomicU32, 
     command.extend(entry.gates.iter().map(|gate| format!("--fail-under={gate}")));
     let (status, error, exit) = match program(&command, process) {
         Ok(ProgramRan { json: Some(mut compared), stderr, status, .. }) => {
-            *said += &stderr;
-            let missed: Vec<String> =
-                stderr.lines().filter_map(|line| line.strip_prefix("gate missed: ")).map(str::to_string).collect();
+            let mut missed = Vec::new();
+            for line in stderr.lines() {
+                *said += &match line.strip_prefix("gate missed: ") {
+                    Some(gate) => {
+                        missed.push(gate.to_string());
+                        format!("gate missed: `{output}`: {gate}\n")
+                    }
+                    None => format!("{line}\n"),
+                };
+            }
             let failed = compared["error"].as_str().map(str::to_string);
             if let Some(object) = compared.as_object_mut() {
                 ["schema_version", "float", "quantized"].iter().for_each(|key| drop(object.remove(*key)));

@@ -57,7 +57,7 @@ impl Entry {
             return Ok(());
         }
         let of = |key: &str| self.compare.get(key).map_or(&[][..], Vec::as_slice);
-        data::ensure_found(of("data"), false)?;
+        data::ensure_found(of("data"), Some(""))?;
         let labels = of("labels").first().map(PathBuf::from);
         read_labels(labels.as_ref(), of("data")).map(drop)
     }

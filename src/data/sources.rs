@@ -97,18 +97,20 @@ pub fn is_image(path: &Path) -> bool {
     IMAGES.contains(&extension(path).as_str())
 }
 
-/// Fails where a source does not exist or has no data.
+/// Fails where a source does not exist or has no data. `hint` is the advice on a bad entry of a list; `None` skips such entries.
 ///
 /// # Errors
 /// If a source does not exist or has no data; or a list has a bad entry, unless such entries are skipped.
-pub fn ensure_found(sources: &[String], skip_bad_data: bool) -> Result<()> {
+pub fn ensure_found(sources: &[String], hint: Option<&str>) -> Result<()> {
     for source in sources {
         let mut bad = None;
         expand(source, 1, &mut |found| match found {
-            Found::Bad(_, error) if bad.is_none() && !skip_bad_data => bad = Some(error),
+            Found::Bad(_, error) if bad.is_none() => bad = Some(error),
             _ => {}
         })?;
-        bad.map_or(Ok(()), Err)?;
+        if let (Some(error), Some(hint)) = (bad, hint) {
+            return Err(error.hint(hint));
+        }
     }
     Ok(())
 }
@@ -305,7 +307,11 @@ fn pattern(pattern: &str, n_inputs: usize, visit: &mut SourceVisitor) -> Result<
         found.into_iter().for_each(&mut *visit);
         Ok(())
     })?;
-    ensure!(n_matched > 0, "matches no file");
+    let is_named = |path: &&Path| path.to_string_lossy().contains(['[', '{', '?', '*']) && path.exists();
+    let hint = normal.ancestors().find(is_named).map_or(String::new(), |path| {
+        format!("`{}` exists: in a pattern, `[[]` stands for `[`, `[{{]` for `{{`", path.display())
+    });
+    ensure!(n_matched > 0, anyhow!("matches no file").hint(hint));
     ensure!(n_found > 0, "matches {}, but none is supported data, expected {KINDS}", count(n_matched, "file"));
     Ok(())
 }
