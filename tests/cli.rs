@@ -700,6 +700,9 @@ fn labels_are_found_by_path() {
     assert!(ran.code != 0 && ran.stderr.contains("both match line 2 of"), "{}", ran.stderr);
     let ran = compare("three/1.png,3\n");
     assert!(ran.code != 0 && ran.stderr.contains("five/1.png` has no class in"), "{}", ran.stderr);
+    let ran = compare("three/1.png,3\nfive/1.png,10\n");
+    let expected = "five/1.png`: has the class 10, expected 0 to 9, as there are 10 class scores\nhint: classes are numbered from 0";
+    assert!(ran.code == 1 && ran.stderr.contains(expected), "{}", ran.stderr);
 }
 
 #[test]

@@ -314,6 +314,14 @@ impl Ran<'_> {
                     .hint("name the folders by the numbers of their classes, or give a .csv as labels")
             );
         }
+        let most = found.iter().flatten().max().copied();
+        if let (Some(n), Some(class)) = (most, self.labels.and_then(|labels| labels.iter().max())) {
+            ensure!(
+                *class < n,
+                anyhow!("has the class {class}, expected 0 to {}, as there are {}", n - 1, count(n, "class score"))
+                    .hint("classes are numbered from 0")
+            );
+        }
         ensure!(
             found.is_none_or(|found| !found.is_empty()),
             "no output is class scores, expected one of shape [{batch}, classes] for --labels; found {}",
