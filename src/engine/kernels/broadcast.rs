@@ -1,4 +1,4 @@
-//! Sums, differences, products and quotients with a smaller tensor, such as a number for each channel.
+//! Sums, differences, products and quotients with a tensor of equal shape or a smaller one, such as a number for each channel.
 
 use super::{OpKernel, TakenOver, written};
 use crate::engine::vectors::{ValueLoop, vectorized};
@@ -9,7 +9,7 @@ use tract_onnx::tract_core::ops::math::{Add, Div, Mul, Sub};
 use tract_onnx::tract_core::{as_op, op_as_typed_op, op_out_of_plan};
 use tract_onnx::tract_hir::internal::*;
 
-/// Add, Sub, Mul and Div of float32 with a tensor that has some neighbouring axes of the other, and none before and behind.
+/// Add, Sub, Mul and Div of float32 with a tensor that has all axes of the other, or some neighbouring ones.
 pub const KERNEL: OpKernel = OpKernel { name: "broadcasting", op: taken_over };
 
 /// Values that are copied before they are changed: they stay in the nearest cache.
@@ -66,13 +66,13 @@ fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
     Ok(whole.map(|(whole, axes)| Box::new(BroadcastOp { op: op.clone(), operation, whole, axes }) as _))
 }
 
-/// The axes of `whole` that `part` has, where these are neighbours and not all.
+/// The axes of `whole` that `part` has, where these are neighbours.
 fn axes_of(whole: &TypedFact, part: &TypedFact) -> Option<Range<usize>> {
     let has = |axis: &usize| part.shape[*axis] != 1.to_dim();
     let start = (0..part.rank()).find(has)?;
     let end = (0..part.rank()).rfind(has)? + 1;
     let is_like = |axis: usize| part.shape[axis] == whole.shape[axis];
-    let is_part = whole.rank() == part.rank() && end - start < part.rank() && (start..end).all(is_like);
+    let is_part = whole.rank() == part.rank() && (start..end).all(is_like);
     is_part.then_some(start..end)
 }
 

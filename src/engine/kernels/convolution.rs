@@ -16,7 +16,7 @@ const MOST_TAPS: usize = 576;
 /// Values of an output plane from which on this is faster.
 const LEAST_LEN: usize = 16;
 
-/// Inputs from which on sums of two might be infinite, and products with weights.
+/// Inputs from which on their sums, and products of these with weights, might be infinite.
 const MOST_VALUE: f32 = 1e30;
 
 /// A convolution of the engine, and its windows over the planes of its input.

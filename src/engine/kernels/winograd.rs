@@ -53,10 +53,10 @@ impl Tiles {
             for n in blocks(self.planes[1]) {
                 let block = &group[first * n_in * n_taps..][..n * n_in * n_taps];
                 let of_pairs: Vec<[f32; PRODUCTS]> = block.chunks_exact(n_taps).map(of_weights).collect();
-                for product in 0..PRODUCTS {
-                    let rows = (0..n_in).flat_map(|i| (0..n).map(move |o| o * n_in + i));
-                    transformed.extend(rows.map(|pair| of_pairs[pair][product]));
-                }
+                let pairs = (0..n_in).flat_map(|i| (0..n).map(move |o| o * n_in + i));
+                let of_pairs = &of_pairs;
+                transformed
+                    .extend((0..PRODUCTS).flat_map(|product| pairs.clone().map(move |pair| of_pairs[pair][product])));
                 first += n;
             }
         }
@@ -263,13 +263,13 @@ fn to_outputs<S: Simd>(
     let bias = simd.splat_f32s(bias);
     let product = |product: usize, i: usize| products[product * step + i];
     for i in 0..n {
-        let mut rows = [[bias; 4]; 2];
-        for column in 0..4 {
+        let mut columns = [[bias; 2]; 4];
+        for (column, to) in columns.iter_mut().enumerate() {
             let values = [product(column, i), product(4 + column, i), product(8 + column, i), product(12 + column, i)];
-            let [first, second] = to_two(simd, values);
-            (rows[0][column], rows[1][column]) = (first, second);
+            *to = to_two(simd, values);
         }
-        for (row, values) in rows.into_iter().enumerate() {
+        let [a, b, c, d] = columns;
+        for (row, values) in [[a[0], b[0], c[0], d[0]], [a[1], b[1], c[1], d[1]]].into_iter().enumerate() {
             let [first, second] = to_two(simd, values);
             to[2 * row * len + i] = simd.add_f32s(first, bias);
             to[(2 * row + 1) * len + i] = simd.add_f32s(second, bias);
