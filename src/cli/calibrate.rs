@@ -151,7 +151,9 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Failure> {
     if !args.keep_going {
         args.models.iter().try_for_each(|model| ensure_readable(model))?;
     }
-    data::ensure_found(&args.data, (!args.skip_bad_data).then_some(SKIPPING))?;
+    let bad_entries =
+        if args.skip_bad_data { data::BadEntries::Skipped } else { data::BadEntries::RefusedWith(SKIPPING) };
+    data::ensure_found(&args.data, bad_entries)?;
     let ranges = args.ranges_from.as_deref().map(import::read).transpose()?;
     targets.iter_mut().for_each(|target| target.set_ranges(ranges.as_ref()));
     let print = &args.quantize.print;

@@ -105,7 +105,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
     let format = format.context("--report").map_err(Failure::Usage)?;
     models.into_iter().try_for_each(|model| ensure_readable(model))?;
     let (labels, boxes) = read_labels(args.labels.as_ref(), &args.data)?;
-    data::ensure_found(&args.data, Some(""))?;
+    data::ensure_found(&args.data, data::BadEntries::Refused)?;
     let written: Vec<RunFile> = args.report.iter().map(|path| RunFile::new("report", path)).collect();
     let read = |visit: &mut dyn FnMut(RunFile)| {
         models.into_iter().flat_map(|model| RunFile::read_model("model", model)).for_each(visit);

@@ -76,7 +76,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
         threads: args.samples.threads.n(),
     };
     ensure_readable(&args.model)?;
-    data::ensure_found(&args.data, None)?;
+    data::ensure_found(&args.data, data::BadEntries::Skipped)?;
     let written: Vec<RunFile> = args.report.iter().map(|path| RunFile::new("report", path)).collect();
     let read = |visit: &mut dyn FnMut(RunFile)| {
         let model = RunFile::read_model("float model", &args.model);

@@ -84,7 +84,7 @@ pub(super) fn run(args: &EvalArgs) -> Result<Exit, Failure> {
     let preprocessing = args.preprocess.resolve()?;
     ensure_readable(&args.model)?;
     let (labels, boxes) = read_labels(args.labels.as_ref(), &args.data)?;
-    data::ensure_found(&args.data, Some(""))?;
+    data::ensure_found(&args.data, data::BadEntries::Refused)?;
     let quiet = args.print.quiet;
     let request = CompareRequest {
         models: [&args.model, &args.model],

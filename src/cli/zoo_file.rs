@@ -57,7 +57,7 @@ impl Entry {
             return Ok(());
         }
         let of = |key: &str| self.compare.get(key).map_or(&[][..], Vec::as_slice);
-        data::ensure_found(of("data"), Some(""))?;
+        data::ensure_found(of("data"), data::BadEntries::Refused)?;
         let labels = of("labels").first().map(PathBuf::from);
         read_labels(labels.as_ref(), of("data")).map(drop)
     }

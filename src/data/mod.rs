@@ -37,7 +37,7 @@ pub use recipe::same_preprocessing;
 pub use resize::Resize;
 pub use sample_shapes::ShapeRange;
 pub use shapes::{SeenShapes, add_shapes};
-pub use sources::{ensure_found, files, is_data};
+pub use sources::{BadEntries, ensure_found, files, is_data};
 pub use spread::spread;
 pub use trial::{FittedImage, ImageTrial, PixelValues};
 

@@ -97,19 +97,32 @@ pub fn is_image(path: &Path) -> bool {
     IMAGES.contains(&extension(path).as_str())
 }
 
-/// Fails where a source does not exist or has no data. `hint` is the advice on a bad entry of a list; `None` skips such entries.
+/// Entries of a list that do not exist or are no data.
+#[derive(Debug, Clone, Copy)]
+pub enum BadEntries {
+    /// They are left out.
+    Skipped,
+    /// They are errors.
+    Refused,
+    /// They are errors with this hint.
+    RefusedWith(&'static str),
+}
+
+/// Fails where a source does not exist or has no data.
 ///
 /// # Errors
-/// If a source does not exist or has no data; or a list has a bad entry, unless such entries are skipped.
-pub fn ensure_found(sources: &[String], hint: Option<&str>) -> Result<()> {
+/// If a source does not exist or has no data; or a list has a bad entry, where these are refused.
+pub fn ensure_found(sources: &[String], bad_entries: BadEntries) -> Result<()> {
     for source in sources {
         let mut bad = None;
         expand(source, 1, &mut |found| match found {
             Found::Bad(_, error) if bad.is_none() => bad = Some(error),
             _ => {}
         })?;
-        if let (Some(error), Some(hint)) = (bad, hint) {
-            return Err(error.hint(hint));
+        match (bad, bad_entries) {
+            (None, _) | (_, BadEntries::Skipped) => {}
+            (Some(error), BadEntries::Refused) => return Err(error),
+            (Some(error), BadEntries::RefusedWith(hint)) => return Err(error.hint(hint)),
         }
     }
     Ok(())

@@ -81,7 +81,7 @@ fn sources_without_data_say_so() {
     fs::create_dir_all(folder.path().join("outer/inner")).unwrap();
     fs::create_dir(folder.path().join("odd[1]")).unwrap();
     fs::write(folder.path().join("odd[1]/a.png"), "").unwrap();
-    assert!(ensure_found(&[folder.path().join("odd[[]1]/*.png").display().to_string()], Some("")).is_ok());
+    assert!(ensure_found(&[folder.path().join("odd[[]1]/*.png").display().to_string()], BadEntries::Refused).is_ok());
     write("list.txt", "b.png\nzebra.png\n");
     write("empty.txt", "# nothing\n");
     write("dir.txt", "more\n");
@@ -112,12 +112,12 @@ fn sources_without_data_say_so() {
     ];
     for (source, expected) in cases {
         let path = folder.path().join(source).display().to_string();
-        let found = message(ensure_found(&[path], Some("")), &folder);
+        let found = message(ensure_found(&[path], BadEntries::Refused), &folder);
         assert!(found.starts_with(expected), "{found}\nexpected: {expected}");
     }
     // A bad entry among good ones is a bad sample.
     let path = folder.path().join("list.txt").display().to_string();
-    ensure_found(&[path], None).unwrap();
+    ensure_found(&[path], BadEntries::Skipped).unwrap();
     let dataset = open(&folder, &["list.txt"], &pixel_input()).unwrap();
     assert!(dataset.len() == 2 && dataset.load(0).is_ok());
     assert!(message(dataset.load(1), &folder).starts_with("`list.txt`: line 2: `zebra.png`: does not exist"));
