@@ -86,7 +86,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("pulp", "engine"),
     ("prost", "onnx"),
     ("safetensors", "statistics"),
-    ("faer", "concrete"),
+    ("ndarray", "concrete"),
     ("fast_image_resize", "concrete"),
     ("clap", "cli"),
     ("clap_complete", "cli"),

@@ -20,6 +20,7 @@ mod heads;
 mod hostile;
 mod kernels;
 mod matching;
+mod matrix;
 mod metrics;
 mod mixed;
 mod observers;

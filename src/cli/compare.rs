@@ -133,7 +133,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
     let misses_task = missed.iter().any(|missed| missed.metric.task.is_some());
     let is_missed = |output: &OutputReport| {
         missed.iter().any(|missed: &MissedGate| {
-            missed.metric.task.is_none() && missed.output.as_deref().is_none_or(|name| name == output.tensor)
+            missed.metric.task.is_none() && missed.tensor.as_deref().is_none_or(|name| name == output.tensor)
         })
     };
     if args.print.json {

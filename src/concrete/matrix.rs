@@ -1,58 +1,73 @@
-//! Matrices of f64, their products and Cholesky factorization. The only module that uses faer.
+//! Matrices of f64, their products and Cholesky factorization. The only module that uses ndarray.
 
-use faer::linalg::matmul::matmul;
-use faer::linalg::solvers::Solve;
-use faer::{Accum, Mat, MatMut, MatRef, Par, Side};
+use ndarray::linalg::general_mat_mul;
+use ndarray::{ArrayView2, ArrayViewMut2, Axis, ShapeBuilder, s};
+use rayon::prelude::*;
 use std::ops::{Index, IndexMut};
+
+/// Rows and columns that are factorized at a time; all else is products of matrices.
+const BLOCK: usize = 64;
+/// Columns of a square that are computed at a time.
+const STRIP: usize = 256;
 
 /// A column-major matrix.
 #[derive(Debug, Clone)]
-pub struct Matrix(Mat<f64>);
+pub struct Matrix {
+    n_rows: usize,
+    values: Vec<f64>,
+}
 
 impl Matrix {
     /// Zeros, `[n_rows, n_columns]`.
     pub fn zeros(n_rows: usize, n_columns: usize) -> Matrix {
-        Matrix(Mat::zeros(n_rows, n_columns))
+        Matrix { n_rows, values: vec![0.0; n_rows * n_columns] }
     }
 
     /// Number of rows.
     pub fn n_rows(&self) -> usize {
-        self.0.nrows()
+        self.n_rows
     }
 
     /// Number of columns.
     pub fn n_columns(&self) -> usize {
-        self.0.ncols()
+        self.values.len() / self.n_rows.max(1)
     }
 
     /// The values of column `j`, first row first.
     pub fn column(&self, j: usize) -> &[f64] {
-        self.0.col_as_slice(j)
+        &self.values[j * self.n_rows..(j + 1) * self.n_rows]
     }
 
     /// The values of column `j`, mutable.
     pub fn column_mut(&mut self, j: usize) -> &mut [f64] {
-        self.0.col_as_slice_mut(j)
+        &mut self.values[j * self.n_rows..(j + 1) * self.n_rows]
     }
 
     /// The values, column by column.
-    pub fn columns(&self) -> Vec<f64> {
-        (0..self.n_columns()).flat_map(|j| self.column(j).iter().copied()).collect()
+    pub fn into_columns(self) -> Vec<f64> {
+        self.values
+    }
+
+    fn view(&self) -> ArrayView2<'_, f64> {
+        column_major(&self.values, self.n_rows)
     }
 
     /// `X` with `self X = right`, by Cholesky factorization of `self`, of which only the lower half is read; `None`
     /// where it is not positive definite.
     pub fn solve_positive_definite(&self, right: &Matrix) -> Option<Matrix> {
-        Some(Matrix(self.0.llt(Side::Lower).ok()?.solve(&right.0)))
+        let mut lower = self.view().to_owned();
+        factorize(lower.view_mut())?;
+        let mut solved = right.clone();
+        let strips = solved.values.par_chunks_mut(self.n_rows.max(1) * BLOCK);
+        strips.for_each(|strip| solve(lower.view(), column_major_mut(strip, self.n_rows)));
+        Some(solved)
     }
 
     /// Writes `self` times `right` to `product`. Both are column-major: `right` is `[n_columns of self, n]`, `product`
     /// `[n_rows of self, n]`. Runs on this thread only.
     pub fn times(&self, right: &[f64], product: &mut [f64]) {
-        let n = right.len() / self.n_columns().max(1);
-        let right = MatRef::from_column_major_slice(right, self.n_columns(), n);
-        let product = MatMut::from_column_major_slice_mut(product, self.n_rows(), n);
-        matmul(product, Accum::Replace, self.0.as_ref(), right, 1.0, Par::Seq);
+        let right = column_major(right, self.n_columns());
+        general_mat_mul(1.0, &self.view(), &right, 0.0, &mut column_major_mut(product, self.n_rows));
     }
 }
 
@@ -73,11 +88,100 @@ impl IndexMut<(usize, usize)> for Matrix {
 /// `left^T right` for two row-major matrices of `n` rows: `left` is `[n, n_left]`, `right` `[n, n_right]`. The product,
 /// `[n_left, n_right]`, is column-major. Runs on this thread only.
 pub fn transposed_product(left: &[f32], right: &[f32], n_left: usize, n_right: usize) -> Vec<f32> {
-    let n = left.len() / n_left.max(1);
     let mut product = vec![0f32; n_left * n_right];
-    let to = MatMut::from_column_major_slice_mut(&mut product, n_left, n_right);
-    let left = MatRef::from_column_major_slice(left, n_left, n);
-    let right = MatRef::from_row_major_slice(right, n, n_right);
-    matmul(to, Accum::Replace, left, right, 1.0, Par::Seq);
+    // A row-major matrix is its column-major transpose.
+    let (left, right) = (column_major(left, n_left), column_major(right, n_right));
+    general_mat_mul(1.0, &left, &right.t(), 0.0, &mut column_major_mut(&mut product, n_left));
     product
+}
+
+/// `rows^T rows` for a row-major matrix `[n, n_columns]`: half of it is computed, the other half is its mirror image. Runs on
+/// this thread only.
+pub fn square(rows: &[f32], n_columns: usize) -> Vec<f32> {
+    let mut product = vec![0f32; n_columns * n_columns];
+    let rows = column_major(rows, n_columns);
+    let mut square = column_major_mut(&mut product, n_columns);
+    for (strip, mut columns) in square.axis_chunks_iter_mut(Axis(1), STRIP).enumerate() {
+        let first = strip * STRIP;
+        let right = rows.slice(s![first..first + columns.ncols(), ..]);
+        general_mat_mul(1.0, &rows.slice(s![first.., ..]), &right.t(), 0.0, &mut columns.slice_mut(s![first.., ..]));
+    }
+    for first in (0..n_columns).step_by(BLOCK) {
+        for j in first..n_columns {
+            for i in first..j.min(first + BLOCK) {
+                product[j * n_columns + i] = product[i * n_columns + j];
+            }
+        }
+    }
+    product
+}
+
+/// Replaces the lower half of a positive definite matrix by its Cholesky factor, from the left: behind each block of columns
+/// the rest is updated by a product. `None` where a pivot is not positive. The upper half is not read.
+fn factorize(mut rest: ArrayViewMut2<f64>) -> Option<()> {
+    while !rest.is_empty() {
+        let n = rest.nrows().min(BLOCK);
+        let (mut block, mut right) = rest.split_at(Axis(1), n);
+        for j in 0..n {
+            let (before, mut from_j) = block.view_mut().split_at(Axis(1), j);
+            let mut column = from_j.slice_mut(s![j.., 0]);
+            for before in before.columns() {
+                column.scaled_add(-before[j], &before.slice(s![j..]));
+            }
+            let pivot = column.first().map(|pivot| pivot.sqrt()).filter(|pivot| *pivot > 0.0 && pivot.is_finite())?;
+            column /= pivot;
+        }
+        let below = block.slice(s![n.., ..]);
+        let strips: Vec<_> = right.axis_chunks_iter_mut(Axis(1), BLOCK).enumerate().collect();
+        strips.into_par_iter().for_each(|(strip, mut columns)| {
+            let below = below.slice(s![strip * BLOCK.., ..]);
+            let across = below.slice(s![..columns.ncols(), ..]);
+            general_mat_mul(-1.0, &below, &across.t(), 1.0, &mut columns.slice_mut(s![n + strip * BLOCK.., ..]));
+        });
+        rest = right.split_at(Axis(0), n).1;
+    }
+    Some(())
+}
+
+/// Solves for the columns of `right` with the lower Cholesky factor of a matrix: forward with the factor, back with its
+/// transpose.
+fn solve(lower: ArrayView2<f64>, mut right: ArrayViewMut2<f64>) {
+    let n = lower.nrows();
+    let blocks = || (0..n).step_by(BLOCK).map(|first| (first, (first + BLOCK).min(n)));
+    for (first, end) in blocks() {
+        let (mut above, mut below) = right.view_mut().split_at(Axis(0), end);
+        let diagonal = lower.slice(s![first..end, first..end]);
+        let mut solved = above.slice_mut(s![first.., ..]);
+        for mut column in solved.columns_mut() {
+            for (j, factors) in diagonal.columns().into_iter().enumerate() {
+                column[j] /= factors[j];
+                let value = column[j];
+                column.slice_mut(s![j + 1..]).scaled_add(-value, &factors.slice(s![j + 1..]));
+            }
+        }
+        general_mat_mul(-1.0, &lower.slice(s![end.., first..end]), &solved, 1.0, &mut below);
+    }
+    for (first, end) in blocks().collect::<Vec<_>>().into_iter().rev() {
+        let (mut above, below) = right.view_mut().split_at(Axis(0), end);
+        let mut unsolved = above.slice_mut(s![first.., ..]);
+        general_mat_mul(-1.0, &lower.slice(s![end.., first..end]).t(), &below, 1.0, &mut unsolved);
+        let diagonal = lower.slice(s![first..end, first..end]);
+        for mut column in unsolved.columns_mut() {
+            for (j, factors) in diagonal.columns().into_iter().enumerate().rev() {
+                let known = factors.slice(s![j + 1..]).dot(&column.slice(s![j + 1..]));
+                column[j] = (column[j] - known) / factors[j];
+            }
+        }
+    }
+}
+
+/// The whole columns of `n_rows` values each.
+fn column_major<T>(values: &[T], n_rows: usize) -> ArrayView2<'_, T> {
+    let shape = (n_rows, values.len() / n_rows.max(1));
+    ArrayView2::from_shape(shape.f(), values).expect("as many values as the shape has")
+}
+
+fn column_major_mut<T>(values: &mut [T], n_rows: usize) -> ArrayViewMut2<'_, T> {
+    let shape = (n_rows, values.len() / n_rows.max(1));
+    ArrayViewMut2::from_shape(shape.f(), values).expect("as many values as the shape has")
 }

@@ -1,8 +1,8 @@
 //! Resizing of 8-bit images. The only module that uses fast_image_resize.
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use fast_image_resize::images::{TypedImage, TypedImageRef};
-use fast_image_resize::pixels::{U8, U8x3, U8x4};
+use fast_image_resize::pixels::{U8, U8x3};
 use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions, Resizer};
 
 /// Interpolation of pixels.
@@ -21,7 +21,7 @@ pub enum Kernel {
 /// Resizes an 8-bit image from `[width, height]` `from` to `to`; rows from the top, channels last.
 ///
 /// # Errors
-/// If the number of channels is not 1, 3 or 4, or `pixels` does not have the image's size.
+/// If `pixels` does not have the image's size.
 pub fn resize(pixels: &[u8], n_channels: usize, from: [u32; 2], to: [u32; 2], kernel: Kernel) -> Result<Vec<u8>> {
     let algorithm = match kernel {
         Kernel::Nearest => ResizeAlg::Nearest,
@@ -29,12 +29,21 @@ pub fn resize(pixels: &[u8], n_channels: usize, from: [u32; 2], to: [u32; 2], ke
         Kernel::Bicubic => ResizeAlg::Convolution(FilterType::CatmullRom),
         Kernel::Lanczos => ResizeAlg::Convolution(FilterType::Lanczos3),
     };
-    let mut resized = vec![0; to[0] as usize * to[1] as usize * n_channels];
+    let n_pixels = to[0] as usize * to[1] as usize;
+    let mut resized = vec![0; n_pixels * n_channels];
     match n_channels {
         1 => resample::<U8>(pixels, from, &mut resized, to, algorithm)?,
         3 => resample::<U8x3>(pixels, from, &mut resized, to, algorithm)?,
-        4 => resample::<U8x4>(pixels, from, &mut resized, to, algorithm)?,
-        n => bail!("image has {n} channels, expected 1, 3 or 4"),
+        // Each type of pixels takes half a minute to compile; rare ones go channel by channel.
+        _ => {
+            let mut of_channel = vec![0; n_pixels];
+            for channel in 0..n_channels {
+                let plane: Vec<u8> = pixels.iter().copied().skip(channel).step_by(n_channels).collect();
+                resample::<U8>(&plane, from, &mut of_channel, to, algorithm)?;
+                let resized = resized.iter_mut().skip(channel).step_by(n_channels);
+                resized.zip(&of_channel).for_each(|(to, from)| *to = *from);
+            }
+        }
     }
     Ok(resized)
 }

@@ -122,7 +122,7 @@ fn f1(sums: &[f64]) -> Option<Figure> {
     let n = sums[2] + sums[3];
     let found = |network: usize| {
         let scores = &sums[4 + network * N_PARTS..][..N_PARTS];
-        FoundCounts { n: sums[2 + network] as usize, scores: scores.iter().map(|&n| n as usize).collect() }
+        FoundCounts { n_found: sums[2 + network] as usize, scores: scores.iter().map(|&n| n as usize).collect() }
     };
     (n > 0.0).then(|| Figure { found: Some([found(0), found(1)]), ..Figure::of(2.0 * sums[0] / n) })
 }

@@ -24,8 +24,7 @@ pub struct MissedGate {
     /// The metric.
     pub metric: Metric,
     /// The output; absent where no output has the metric, or the metric is of the network.
-    #[serde(rename = "tensor")]
-    pub output: Option<String>,
+    pub tensor: Option<String>,
     /// Its figure; absent where it could not be measured.
     pub value: Option<f64>,
     /// The worst passing figure.
@@ -56,17 +55,17 @@ impl MetricBound {
             let known = (0..names.len()).all(is_known) && !measured.is_unknown(metric);
             let value = figures.iter().flatten().map(|figure| figure.value).find(|value| known && value.is_finite());
             let passes = value.is_some_and(|value| metric.reaches(value, bound));
-            return if passes { Vec::new() } else { vec![MissedGate { metric, output: None, value, bound }] };
+            return if passes { Vec::new() } else { vec![MissedGate { metric, tensor: None, value, bound }] };
         }
         if figures.iter().all(Option::is_none) {
-            return vec![MissedGate { metric, output: None, value: None, bound }];
+            return vec![MissedGate { metric, tensor: None, value: None, bound }];
         }
         let of = |(output_idx, figure): (usize, &Option<Figure>)| {
             let value = figure.as_ref()?.value;
             let known = is_known(output_idx) && value.is_finite();
             let passes = known && metric.reaches(value, bound);
-            let output = names.get(output_idx).cloned();
-            (!passes).then_some(MissedGate { metric, output, value: known.then_some(value), bound })
+            let tensor = names.get(output_idx).cloned();
+            (!passes).then_some(MissedGate { metric, tensor, value: known.then_some(value), bound })
         };
         figures.iter().enumerate().filter_map(of).collect()
     }
@@ -74,9 +73,9 @@ impl MetricBound {
 
 impl fmt::Display for MissedGate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let MissedGate { metric, output, value, bound } = self;
-        match output {
-            Some(output) => write!(f, "output `{output}`: ")?,
+        let MissedGate { metric, tensor, value, bound } = self;
+        match tensor {
+            Some(tensor) => write!(f, "output `{tensor}`: ")?,
             None if metric.task.is_some() => {}
             None => write!(f, "no output has this figure: ")?,
         }

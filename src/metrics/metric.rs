@@ -82,8 +82,7 @@ pub struct Figure {
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct FoundCounts {
     /// Number of detections.
-    #[serde(rename = "n_found")]
-    pub n: usize,
+    pub n_found: usize,
     /// Histogram of scores from 0 to 1 in ten bins, before threshold and suppression.
     pub scores: Vec<usize>,
 }

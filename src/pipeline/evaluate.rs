@@ -108,8 +108,8 @@ impl ModelEvaluation {
     }
 }
 
-fn missed_gate(gate: &MetricBound, output: Option<String>, value: Option<f64>) -> MissedGate {
-    MissedGate { metric: LABELLED_TOP5, output, value, bound: gate.bound }
+fn missed_gate(gate: &MetricBound, tensor: Option<String>, value: Option<f64>) -> MissedGate {
+    MissedGate { metric: LABELLED_TOP5, tensor, value, bound: gate.bound }
 }
 
 /// Runs a model, the first one of the request, on the data.

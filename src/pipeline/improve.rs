@@ -28,11 +28,9 @@ pub struct Improved {
     /// The network's task, where it is known.
     pub task: Option<EvaluatedTask>,
     /// The result of mixed precision, where the user asked for it.
-    #[serde(rename = "mixed_precision")]
-    pub mixed: Option<Mixed>,
+    pub mixed_precision: Option<Mixed>,
     /// The result of tuning layers, where there was some.
-    #[serde(rename = "tuning")]
-    pub tuned: Option<Tuned>,
+    pub tuning: Option<Tuned>,
     /// The error of each tensor, where layers were tuned.
     #[serde(skip)]
     pub tensor_errors: Option<TensorErrors>,
@@ -55,7 +53,7 @@ pub(super) fn improve(
     let observers = setup.range_observers();
     let activation = chosen.as_ref().unwrap_or(observers.activation);
     let observers = Observers { activation, ..observers };
-    let (mixed, tuned) = match &request.mixed {
+    let (mixed_precision, tuning) = match &request.mixed {
         None => {
             let rescued = rescue(setup, observers, planned, calibration, known.as_ref());
             if rescued.as_ref().is_some_and(|rescued| rescued.accepted) {
@@ -67,25 +65,25 @@ pub(super) fn improve(
         }
         Some(wanted) => {
             let task = Task { wanted, setup, observers, given: request.given(), known: known.as_ref() };
-            let (mixed, tuned) = choose_precisions(task, planned, calibration)?;
-            (Some(mixed), tuned)
+            let (mixed, tuning) = choose_precisions(task, planned, calibration)?;
+            (Some(mixed), tuning)
         }
     };
-    methods.extend(tuned.iter().flat_map(|tuned| tuned.methods.clone()));
-    let outputs = tuned.as_ref().map(|tuned| tuned.measured.prepared().groups().to_vec()).unwrap_or_default();
-    let head = tuned.as_ref().and_then(|tuned| tuned.measured.prepared().head());
+    methods.extend(tuning.iter().flat_map(|tuned| tuned.methods.clone()));
+    let outputs = tuning.as_ref().map(|tuned| tuned.measured.prepared().groups().to_vec()).unwrap_or_default();
+    let head = tuning.as_ref().and_then(|tuned| tuned.measured.prepared().head());
     let task = head.map(EvaluatedTask::new);
-    let mut improved = Improved { methods, observer, outputs, task, mixed, tuned, tensor_errors: None };
-    let held_out = improved.tuned.as_ref().map(Tuned::held_out);
-    let whole = match improved.mixed {
-        None => ensure_gain(setup, plain, planned, improved.tuned.as_ref(), &improved.methods)?,
+    let mut improved = Improved { methods, observer, outputs, task, mixed_precision, tuning, tensor_errors: None };
+    let held_out = improved.tuning.as_ref().map(Tuned::held_out);
+    let whole = match improved.mixed_precision {
+        None => ensure_gain(setup, plain, planned, improved.tuning.as_ref(), &improved.methods)?,
         Some(_) => Whole::default(),
     };
     if let Some(undone) = whole.undone {
         improved.methods.iter_mut().filter(|outcome| outcome.accepted).for_each(|outcome| {
             (outcome.accepted, outcome.reason) = (false, Some("undone together with all other changes".to_string()));
         });
-        (improved.observer, improved.tuned) = (None, None);
+        (improved.observer, improved.tuning) = (None, None);
         improved.methods.push(undone);
     }
     improved.tensor_errors = TensorErrors::measure(setup, planned, held_out)?;

@@ -43,8 +43,8 @@ pub fn sidecar(
         outputs: &improved.outputs,
         edits: &planned.edits,
         warnings: &planned.warnings,
-        mixed_precision: improved.mixed.as_ref(),
-        tuned: improved.tuned.as_ref(),
+        mixed_precision: improved.mixed_precision.as_ref(),
+        tuned: improved.tuning.as_ref(),
         tensor_errors: improved.tensor_errors.as_ref(),
     };
     record.sidecar()

@@ -157,10 +157,10 @@ pub fn calibration(outcome: &Outcome, backend: &str) -> Vec<String> {
     for tried in &outcome.improved.methods {
         lines.add(title(&tried.method), describe_outcome(tried));
     }
-    if let Some(mixed) = &outcome.improved.mixed {
+    if let Some(mixed) = &outcome.improved.mixed_precision {
         lines.add("mixed precision", describe_mixed(mixed));
     }
-    if let Some(tuned) = &outcome.improved.tuned {
+    if let Some(tuned) = &outcome.improved.tuning {
         lines.add("expected", describe_tuned(tuned));
     }
     lines.0
@@ -318,7 +318,7 @@ pub fn details(outcome: &Outcome) -> Vec<String> {
         .methods
         .iter()
         .flat_map(|tried| tried.notes.iter().map(|note| format!("{}: {note}", title(&tried.method))));
-    let mixed = outcome.improved.mixed.as_ref();
+    let mixed = outcome.improved.mixed_precision.as_ref();
     let curve = mixed.iter().flat_map(|mixed| &mixed.curve);
     let curve = curve.map(|point| format!("mixed precision: {}", CurvePoint::describe(point)));
     let sensitivity = mixed.iter().flat_map(|mixed| &mixed.sensitivity);

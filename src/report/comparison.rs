@@ -112,7 +112,7 @@ pub fn task_lines(report: &TaskReport, n_samples: usize) -> Vec<String> {
         })
         .collect();
     parts.extend(report.found.as_ref().map(|found| {
-        let (float, quantized) = (found.float.n, found.quantized.n);
+        let (float, quantized) = (found.float.n_found, found.quantized.n_found);
         format!("boxes found: float {float}, quantized {quantized}")
     }));
     let map = report.coco_map.map(|[float, quantized]| format!("; mAP float {float:.4}, quantized {quantized:.4}"));

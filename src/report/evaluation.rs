@@ -82,7 +82,7 @@ pub fn evaluation(evaluated: &ModelEvaluation) -> EvaluationReport {
         task: task(comparison).map(|task| TaskEvaluation {
             evaluated: task.evaluated,
             coco_map: task.coco_map.map(|[_, map]| map),
-            n_found: task.found.map(|found| found.quantized.n),
+            n_found: task.found.map(|found| found.quantized.n_found),
         }),
     }
 }

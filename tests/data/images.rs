@@ -2,6 +2,7 @@
 
 use super::*;
 use image::{DynamicImage, GrayImage, ImageBuffer, Luma, LumaA, Rgb, Rgba};
+use mqq_concrete::resample::{Kernel, resize};
 
 /// Red, green / blue, and one of its own.
 const FOUR: [[u8; 3]; 4] = [[255, 0, 0], [0, 255, 0], [0, 0, 255], [10, 20, 30]];
@@ -258,5 +259,23 @@ fn images_that_do_not_fit_are_named() {
     for (i, expected) in expected.iter().enumerate() {
         let found = message(dataset.load(i), &folder);
         assert!(found.starts_with(expected), "{found}\nexpected: {expected}");
+    }
+}
+
+/// Pixels of one and three channels have code of their own, those of four go channel by channel.
+#[test]
+fn channels_are_resized_each_by_itself() {
+    let pixels: Vec<u8> = (0..37 * 23 * 4).map(|i: u32| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let channels = |of: &[u8], wanted: &[usize]| -> Vec<u8> {
+        of.chunks(4).flat_map(|pixel| wanted.iter().map(|&channel| pixel[channel])).collect()
+    };
+    for kernel in [Kernel::Nearest, Kernel::Bilinear, Kernel::Bicubic, Kernel::Lanczos] {
+        for to in [[16, 11], [80, 61]] {
+            let of_four = resize(&pixels, 4, [37, 23], to, kernel).unwrap();
+            for wanted in [&[0, 1, 2][..], &[3], &[1]] {
+                let alone = resize(&channels(&pixels, wanted), wanted.len(), [37, 23], to, kernel).unwrap();
+                assert_eq!(alone, channels(&of_four, wanted), "{kernel:?} {to:?} {wanted:?}");
+            }
+        }
     }
 }

@@ -35,7 +35,7 @@ fn missed(gate: &str, is_known: impl Fn(usize) -> bool) -> Vec<MissedGate> {
 }
 
 fn outputs_that_miss(gate: &str) -> Vec<String> {
-    missed(gate, |_| true).into_iter().map(|missed| missed.output.unwrap()).collect()
+    missed(gate, |_| true).into_iter().map(|missed| missed.tensor.unwrap()).collect()
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn the_bound_itself_passes() {
 #[test]
 fn an_output_with_values_that_are_no_numbers_misses_every_gate() {
     let found = missed("sqnr=-300", |output_idx| output_idx != 1);
-    assert_eq!(found, [MissedGate { metric: SQNR, output: Some("far".into()), value: None, bound: -300.0 }]);
+    assert_eq!(found, [MissedGate { metric: SQNR, tensor: Some("far".into()), value: None, bound: -300.0 }]);
     assert_eq!(found[0].to_string(), "output `far`: SQNR was not measured, expected -300 dB or more");
     assert_eq!(missed("max-error=1000", |_| false).len(), 2);
 }
@@ -71,7 +71,7 @@ fn an_infinite_figure_misses_every_gate() {
 fn a_figure_that_no_output_has_misses() {
     for metric in [AGREEMENT, TOP1] {
         let found = missed(&format!("{}=1", metric.name), |_| true);
-        assert_eq!(found, [MissedGate { metric, output: None, value: None, bound: 1.0 }]);
+        assert_eq!(found, [MissedGate { metric, tensor: None, value: None, bound: 1.0 }]);
     }
     let text = missed("top1=99", |_| true)[0].to_string();
     assert_eq!(text, "no output has this figure: top-1 was not measured, expected 99 % or more");

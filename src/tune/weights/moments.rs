@@ -4,7 +4,7 @@ use super::layer::LayerProduct;
 use super::problem::LayerData;
 use crate::engine::Value;
 use crate::simulate::TokenMask;
-use mqq_concrete::matrix::{Matrix, transposed_product};
+use mqq_concrete::matrix::{Matrix, square, transposed_product};
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -90,7 +90,7 @@ impl Part {
             targets.extend(positions.iter().flat_map(|&p| output(p)));
         }
         let n = patches.len() / n_in;
-        let bb = transposed_product(&patches, &patches, n_in, n_in);
+        let bb = square(&patches, n_in);
         let by = transposed_product(&patches, &targets, n_in, n_out);
         let sums = |rows: &[f32], n: usize| {
             let mut sums = vec![0f64; n];

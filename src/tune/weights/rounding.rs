@@ -36,8 +36,8 @@ const MIN_POSITIONS_PER_WEIGHT: usize = 20;
 /// Longest row. Its matrix of moments takes 170 MB, twice that while it is factorized.
 pub const MAX_ROW: usize = 4608;
 
-/// Rows that are multiplied at a time.
-const BLOCK: usize = 32;
+/// Rows that are multiplied at a time; the matrix is packed once for them.
+const BLOCK: usize = 128;
 
 /// Learns the integers of a weight from its inputs in the quantized network and its outputs in the float one.
 ///
@@ -138,8 +138,8 @@ impl Group {
                 let rows = right.column_mut(i).iter_mut().zip(&ridge).zip(&given[i * n_in..]);
                 rows.for_each(|((value, ridge), given)| *value += ridge * given);
             }
-            let targets = h.solve_positive_definite(&right)?.columns();
-            let products = right.columns();
+            let targets = h.solve_positive_definite(&right)?.into_columns();
+            let products = right.into_columns();
             targets.iter().all(|w| w.is_finite()).then_some((targets, products))
         };
         let (targets, products) = if trusted { solve() } else { None }.unzip();
