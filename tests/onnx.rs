@@ -4,6 +4,7 @@ use crate::support::GraphBuilder;
 use mqq::onnx;
 use mqq::onnx::graph::GraphIndex;
 use mqq::onnx::integers::{integer_values, scale_values, type_name, type_number};
+use mqq::onnx::node::multiply_adds;
 use mqq::onnx::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
 use mqq::onnx::tensor::{DataType, f32_values, from_f32, from_integers, i64_values, shape};
 use tempfile::TempDir;
@@ -177,4 +178,19 @@ fn pages_that_are_given_back_are_read_again() {
         onnx::mapped::let_go(&bytes[1..]);
         assert_eq!(bytes, before);
     }
+}
+
+/// 5 steps of 2 samples: an input of 3 and a state of 4 values by the four gates of both directions.
+#[test]
+fn recurrent_operators_multiply_at_each_step() {
+    let mut g = GraphBuilder::new(13);
+    g.op("LSTM", &["x", "w", "r"], "y");
+    let node = g.build().graph.unwrap().node.remove(0);
+    let shape = |name: &str| match name {
+        "x" => Some(vec![5, 2, 3]),
+        "w" => Some(vec![2, 16, 3]),
+        "r" => Some(vec![2, 16, 4]),
+        _ => None,
+    };
+    assert_eq!(multiply_adds(&node, shape), Some(5 * 2 * 2 * 16 * (3 + 4)));
 }

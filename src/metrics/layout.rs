@@ -103,6 +103,10 @@ fn axis_of(samples: &[Shaped]) -> Option<usize> {
     let roughness = |&axis: &usize| (axis, roughness(samples, axis) / (2.0 * variance));
     let (axis, roughness) = axes.iter().map(roughness).max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))?;
     if shape.len() > 2 && roughness < SMOOTH {
+        // A picture of one channel, first or last. Its rows may differ, as those of a depth map do.
+        if shape.len() > 3 && axes.len() > 1 && [shape[1], shape[shape.len() - 1]].contains(&1) {
+            return None;
+        }
         let means = slice_means(samples, axis);
         let explained = Spread::of(means.iter()).variance / variance;
         return (explained >= LEAST_EXPLAINED).then_some(axis);

@@ -116,8 +116,8 @@ pub fn is_scaled(node: &NodeProto) -> bool {
 /// Operators that multiply with a weight.
 pub const PRODUCTS: [&str; 4] = ["Conv", "ConvTranspose", "Gemm", "MatMul"];
 
-/// Multiply-adds of a convolution or a matrix product, by the shapes of tensors; 0 for other nodes. `None` where a shape is
-/// unknown.
+/// Multiply-adds of a convolution, a matrix product or a recurrent operator, by the shapes of tensors; 0 for other nodes.
+/// `None` where a shape is unknown.
 pub fn multiply_adds(node: &NodeProto, shape: impl Fn(&str) -> Option<Vec<usize>>) -> Option<usize> {
     let size = |dims: &[usize]| dims.iter().product::<usize>();
     let input = |i: usize| node.input.get(i).and_then(|name| shape(name));
@@ -130,6 +130,11 @@ pub fn multiply_adds(node: &NodeProto, shape: impl Fn(&str) -> Option<Vec<usize>
             let first = input(0)?;
             let axis = axis_position(reduction_axis(node, 0), first.len());
             Some(size(&output()?) * first.get(axis)?)
+        }
+        // A step of a sample multiplies its input by all weights, and the state before it.
+        "LSTM" | "GRU" | "RNN" => {
+            let steps = input(0)?.iter().take(2).product::<usize>();
+            Some(steps * (size(&input(1)?) + size(&input(2)?)))
         }
         _ => Some(0),
     }

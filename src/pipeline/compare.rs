@@ -21,7 +21,7 @@ use crate::prepare::default_opset;
 use crate::progress::Progress;
 use crate::sidecar::Sidecar;
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -104,7 +104,10 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparis
         .hint("give the models in the other order"));
     }
     put_in_order_of(float.graph()?, quantized.graph_mut()?);
-    let outputs = outputs(&float, axes)?;
+    let mut outputs = outputs(&float, axes)?;
+    if request.head.given_task() == Some(TaskName::Classify) {
+        outputs.iter_mut().for_each(|output| output.is_scores = Some(true));
+    }
     let n_quantized = self::outputs(&quantized, &ChannelAxes::new())?.len();
     ensure!(
         outputs.len() == n_quantized,
@@ -227,13 +230,20 @@ fn put_in_order(expected: &[&ValueInfoProto], values: &mut [ValueInfoProto]) {
     }
 }
 
-/// A warning if the second model has some outputs of the first in other places.
+/// A warning if the second model has some outputs of the first in other places, or ends at a tensor inside the first.
 fn other_names(float: &ModelProto, quantized: &ModelProto) -> Option<String> {
-    let [float, quantized] = [float, quantized].map(|model| model.graph.iter().flat_map(|graph| &graph.output));
-    let names: Vec<&str> = quantized.clone().map(|output| output.name()).collect();
-    let moved = float.zip(quantized).find(|(a, b)| a.name() != b.name() && names.contains(&a.name()));
-    let (a, b) = moved.map(|(a, b)| (a.name(), b.name()))?;
-    Some(format!("outputs are compared by position, as some have other names: `{a}` is compared with `{b}`"))
+    let made: BTreeSet<&str> =
+        float.graph.iter().flat_map(|graph| &graph.node).flat_map(|node| &node.output).map(String::as_str).collect();
+    let outputs = [float, quantized].map(|model| model.graph.iter().flat_map(|graph| &graph.output));
+    let [float, quantized] = outputs.map(|outputs| outputs.map(|output| output.name()).collect::<Vec<_>>());
+    let others = || float.iter().zip(&quantized).filter(|(a, b)| a != b);
+    if let Some((a, b)) = others().find(|(a, _)| quantized.contains(a)) {
+        return Some(format!(
+            "outputs are compared by position, as some have other names: `{a}` is compared with `{b}`"
+        ));
+    }
+    let (a, b) = others().find(|(_, b)| made.contains(*b) && !float.contains(b))?;
+    Some(format!("output `{a}` is compared with `{b}`, a tensor inside the float model: the second model is cut there"))
 }
 
 /// A warning if images are not preprocessed as for the calibration of `quantized`, by the sidecar beside it.

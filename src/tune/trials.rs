@@ -34,6 +34,8 @@ pub struct Tried {
     pub methods: Vec<MethodOutcome>,
     /// Reference values of the float network.
     pub reference: FloatReference,
+    /// Whether more samples may turn a rejection into an acceptance.
+    pub is_open: bool,
 }
 
 impl<'a> Trials<'a> {
@@ -60,7 +62,7 @@ impl<'a> Trials<'a> {
         let reason = format!("{}, expected {FEW_SAMPLES} or more", count(samples.len(), "sample"));
         let mut outcomes: Vec<MethodOutcome> =
             untried.iter().map(|method| MethodOutcome::skipped(method.name, reason.clone())).collect();
-        let mut accepted = Methods::default();
+        let (mut accepted, mut is_open) = (Methods::default(), false);
         while plain.is_none() || !pending.is_empty() {
             let mut tried: Vec<LayerContext> = Vec::new();
             let joins = |method: &&Method| !method.waits && !pending[0].waits;
@@ -94,7 +96,9 @@ impl<'a> Trials<'a> {
                 let method = pending.remove(0);
                 let before = best.as_ref().and_then(|best| best.measured.as_ref()).unwrap_or(plain);
                 let after = candidate.measured.as_ref().context("internal error: a candidate that was not measured")?;
-                let outcome = MethodOutcome::judged(method.name, &Gain::of(before, after), CHANGE, after.n_samples());
+                let gain = Gain::of(before, after);
+                let outcome = MethodOutcome::judged(method.name, &gain, CHANGE, after.n_samples());
+                is_open |= !outcome.accepted && CHANGE.leaves_open(&gain);
                 outcomes.push(MethodOutcome { seconds: candidate.seconds, ..outcome });
                 if outcomes.last().is_some_and(|outcome| outcome.accepted) {
                     (accepted, best) = (methods, Some(candidate));
@@ -105,7 +109,7 @@ impl<'a> Trials<'a> {
             self.learn_from_all(accepted, best)?;
         }
         let plain = plain.context("internal error: a plan that was not measured")?;
-        Ok(Tried { plain, best, methods: outcomes, reference: reference.unwrap_or_default() })
+        Ok(Tried { plain, best, methods: outcomes, reference: reference.unwrap_or_default(), is_open })
     }
 
     /// A new pass over the model.

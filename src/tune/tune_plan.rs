@@ -32,6 +32,7 @@ pub fn tune_planned(setup: Setup, planned: &mut PlannedModel, known: Option<&Eva
     if n == 0 || methods.is_empty() {
         return Ok(None);
     }
+    let start = Instant::now();
     let (names, values) = (samples.names(), samples.values(0..n)?);
     let known = known.filter(|known| known.samples == (0..n));
     let tuning = Tuning {
@@ -44,7 +45,15 @@ pub fn tune_planned(setup: Setup, planned: &mut PlannedModel, known: Option<&Eva
         prepared: setup.prepared,
         progress: setup.progress,
     };
-    match tune(planned, tuning) {
+    let more = setup.more_samples(samples, &planned.model, methods.n_of_layers(), &(tuning.n_tune..n));
+    let tuned = tried(planned, tuning).and_then(|first| match (&first, more) {
+        (Some(Tried { is_open: true, .. }), Some(more)) => {
+            let values = samples.values(0..more.end)?;
+            tried(planned, Tuning { samples: Samples { names: &names, values: &values }, known: None, ..tuning })
+        }
+        _ => Ok(first),
+    });
+    match tuned.and_then(|tried| tried.map(|tried| taken_over(planned, tuning, tried, start)).transpose()) {
         Err(error) if !error.is::<Unfit>() => {
             planned.warnings.push(format!("tuning skipped: {error:#}"));
             Ok(None)
@@ -58,17 +67,29 @@ pub fn tune_planned(setup: Setup, planned: &mut PlannedModel, known: Option<&Eva
 /// # Errors
 /// If there are too few samples, or a node cannot be run by itself; the message names it. The plan is then unchanged.
 pub fn tune(planned: &mut PlannedModel, tuning: Tuning) -> Result<Option<Tuned>> {
-    let Tuning { table, samples, n_tune, methods, .. } = tuning;
-    let plan = &planned.plan;
-    if methods.is_empty() || plan.weights.is_empty() || n_tune >= samples.len() {
+    let start = Instant::now();
+    tried(planned, tuning)?.map(|tried| taken_over(planned, tuning, tried, start)).transpose()
+}
+
+/// Tries the methods on a plan; `None` where there is nothing to tune or to decide by.
+fn tried(planned: &PlannedModel, tuning: Tuning) -> Result<Option<Tried>> {
+    let Tuning { samples, n_tune, methods, .. } = tuning;
+    if methods.is_empty() || planned.plan.weights.is_empty() || n_tune >= samples.len() {
         return Ok(None);
     }
     ensure!(samples.len() >= MIN_SAMPLES, "{}, expected {MIN_SAMPLES} or more", count(samples.len(), "sample"));
-    let start = Instant::now();
-    let Tried { plain, best, methods, reference } = Trials::new(planned, tuning).run()?;
+    Ok(Some(Trials::new(planned, tuning).run()?))
+}
+
+/// Makes the plan the one with all accepted methods.
+fn taken_over(planned: &mut PlannedModel, tuning: Tuning, tried: Tried, start: Instant) -> Result<Tuned> {
+    let Tuning { table, n_tune, .. } = tuning;
+    let plan = &planned.plan;
+    let Tried { plain, best, methods, reference, .. } = tried;
     let measured = best.as_ref().and_then(|best| best.measured.clone()).unwrap_or_else(|| plain.clone());
     let judged = Judged::new(&Gain::of(&plain, &measured), plain.n_samples());
-    let (n_biases, n_weights, n_rounded, n_ranges, seconds) = Default::default();
+    let seconds = start.elapsed().as_secs_f64();
+    let (n_biases, n_weights, n_rounded, n_ranges) = Default::default();
     let mut report = Tuned {
         n_samples: n_tune,
         judged,
@@ -91,8 +112,7 @@ pub fn tune(planned: &mut PlannedModel, tuning: Tuning) -> Result<Option<Tuned>>
     } else {
         warn_of_unknown(&mut planned.warnings, &plain);
     }
-    report.seconds = start.elapsed().as_secs_f64();
-    Ok(Some(report))
+    Ok(report)
 }
 
 /// Warns of outputs of the untuned plan that prevent tuning.

@@ -342,3 +342,45 @@ fn a_broken_rule_exits_with_4_an_unreadable_model_with_1() {
     let float = "breaks the rules of tensorrt: 1 error, 0 warnings; 0 Q, 0 DQ\n  error [quantized] model is float";
     assert!(ran.code == 4 && ran.stdout.contains(float), "{}", ran.stdout);
 }
+
+/// By their values alone, doubtful logits are no class scores.
+#[test]
+fn a_named_task_makes_class_scores() {
+    let folder = TempDir::new().unwrap();
+    let float = model_of(folder.path(), "float", "scores");
+    let data = folder.path().join("x.pb");
+    let tensor = mqq::onnx::tensor::from_f32("x", &[1, 4], &[0.1, 0.2, 0.5, 0.4]).unwrap();
+    fs::write(&data, prost::Message::encode_to_vec(&tensor)).unwrap();
+    let gate = ["--fail-under", "agreement=90"];
+    assert_eq!(compare([&float, &float], &data, &gate).code, 3);
+    let ran = compare([&float, &float], &data, &[&gate[..], &["--task", "classify"]].concat());
+    assert!(ran.code == 0 && ran.stdout.contains("agreement 100.0 %"), "{} {}", ran.stdout, ran.stderr);
+}
+
+#[test]
+fn a_model_that_ends_inside_the_other_is_told() {
+    let folder = TempDir::new().unwrap();
+    let [float, cut] =
+        [("float", "scores"), ("cut", "inner")].map(|(name, output)| model_of(folder.path(), name, output));
+    let data = folder.path().join("x.pb");
+    let tensor = mqq::onnx::tensor::from_f32("x", &[1, 4], &[1.0, -2.0, 3.0, -4.0]).unwrap();
+    fs::write(&data, prost::Message::encode_to_vec(&tensor)).unwrap();
+    let ran = compare([&float, &cut], &data, &[]);
+    let warning =
+        "output `scores` is compared with `inner`, a tensor inside the float model: the second model is cut there";
+    assert!(ran.code == 0 && ran.stderr.contains(warning), "{}", ran.stderr);
+}
+
+/// Two operators on `x`, `[1, 4]`, as far as `output`: `inner` or `scores`.
+fn model_of(folder: &Path, name: &str, output: &str) -> PathBuf {
+    let mut g = GraphBuilder::new(13);
+    g.input("x", &[1, 4]);
+    g.op("Relu", &["x"], "inner");
+    if output == "scores" {
+        g.op("Abs", &["inner"], "scores");
+    }
+    g.output(output);
+    let path = folder.join(format!("{name}.onnx"));
+    mqq::onnx::save(&g.build(), &path).unwrap();
+    path
+}

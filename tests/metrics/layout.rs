@@ -112,9 +112,14 @@ fn a_smooth_map_without_structure_along_an_axis_is_one_channel() {
     let turn = std::f32::consts::TAU / 16.0;
     let wave = values([1, 16, 16], |[_, y, x]| (turn * (x + y) as f32).cos());
     assert_eq!(channel_axis(&[1, 1, 16, 16], &[&wave]), None);
+    // The ground is nearer than the sky, in all columns.
+    let depth: Vec<f32> = (0..256u16).map(|i| f32::from(i / 16) + 0.1 * f32::from(i % 16)).collect();
+    for shape in [[1, 1, 16, 16], [1, 16, 16, 1]] {
+        assert_eq!(channel_axis(&shape, &[&depth]), None);
+    }
     // The means of the rows say nearly all of it.
     let rows = values([1, 16, 16], |[_, y, x]| y as f32 + 0.01 * x as f32);
-    assert_eq!(channel_axis(&[1, 1, 16, 16], &[&rows]), Some(2));
+    assert_eq!(channel_axis(&[1, 16, 16], &[&rows]), Some(1));
     // Not smooth.
     let turn = std::f32::consts::TAU / 8.0;
     let steep = values([1, 16, 16], |[_, y, x]| (turn * (x + y) as f32).cos());
