@@ -18,7 +18,6 @@ use crate::scheme::Scheme;
 use crate::simulate::{Candidate, Samples, Unfit};
 use anyhow::{Context, Result, ensure};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
 
 /// Tunes the plan with the methods of the options. `known` is an earlier evaluation of the plan. Without data nothing
 /// is tuned. A graph that cannot be run node by node keeps its plan, with a warning.
@@ -32,7 +31,6 @@ pub fn tune_planned(setup: Setup, planned: &mut PlannedModel, known: Option<&Eva
     if n == 0 || methods.is_empty() {
         return Ok(None);
     }
-    let start = Instant::now();
     let (names, values) = (samples.names(), samples.values(0..n)?);
     let known = known.filter(|known| known.samples == (0..n));
     let tuning = Tuning {
@@ -46,14 +44,14 @@ pub fn tune_planned(setup: Setup, planned: &mut PlannedModel, known: Option<&Eva
         progress: setup.progress,
     };
     let more = setup.more_samples(samples, &planned.model, methods.n_of_layers(), &(tuning.n_tune..n));
-    let tuned = tried(planned, tuning).and_then(|first| match (&first, more) {
+    let tuned = tried(planned, tuning).and_then(|first| match (first, more) {
         (Some(Tried { is_open: true, .. }), Some(more)) => {
             let values = samples.values(0..more.end)?;
-            tried(planned, Tuning { samples: Samples { names: &names, values: &values }, known: None, ..tuning })
+            tune(planned, Tuning { samples: Samples { names: &names, values: &values }, known: None, ..tuning })
         }
-        _ => Ok(first),
+        (first, _) => first.map(|tried| taken_over(planned, tuning, tried)).transpose(),
     });
-    match tuned.and_then(|tried| tried.map(|tried| taken_over(planned, tuning, tried, start)).transpose()) {
+    match tuned {
         Err(error) if !error.is::<Unfit>() => {
             planned.warnings.push(format!("tuning skipped: {error:#}"));
             Ok(None)
@@ -67,8 +65,7 @@ pub fn tune_planned(setup: Setup, planned: &mut PlannedModel, known: Option<&Eva
 /// # Errors
 /// If there are too few samples, or a node cannot be run by itself; the message names it. The plan is then unchanged.
 pub fn tune(planned: &mut PlannedModel, tuning: Tuning) -> Result<Option<Tuned>> {
-    let start = Instant::now();
-    tried(planned, tuning)?.map(|tried| taken_over(planned, tuning, tried, start)).transpose()
+    tried(planned, tuning)?.map(|tried| taken_over(planned, tuning, tried)).transpose()
 }
 
 /// Tries the methods on a plan; `None` where there is nothing to tune or to decide by.
@@ -82,26 +79,15 @@ fn tried(planned: &PlannedModel, tuning: Tuning) -> Result<Option<Tried>> {
 }
 
 /// Makes the plan the one with all accepted methods.
-fn taken_over(planned: &mut PlannedModel, tuning: Tuning, tried: Tried, start: Instant) -> Result<Tuned> {
+fn taken_over(planned: &mut PlannedModel, tuning: Tuning, tried: Tried) -> Result<Tuned> {
     let Tuning { table, n_tune, .. } = tuning;
     let plan = &planned.plan;
     let Tried { plain, best, methods, reference, .. } = tried;
     let measured = best.as_ref().and_then(|best| best.measured.clone()).unwrap_or_else(|| plain.clone());
     let judged = Judged::new(&Gain::of(&plain, &measured), plain.n_samples());
-    let seconds = start.elapsed().as_secs_f64();
     let (n_biases, n_weights, n_rounded, n_ranges) = Default::default();
-    let mut report = Tuned {
-        n_samples: n_tune,
-        judged,
-        n_biases,
-        n_weights,
-        n_rounded,
-        n_ranges,
-        methods,
-        measured,
-        reference,
-        seconds,
-    };
+    let mut report =
+        Tuned { n_samples: n_tune, judged, n_biases, n_weights, n_rounded, n_ranges, methods, measured, reference };
     if let Some(Candidate { plan: tuned, biases, .. }) = best {
         report.n_biases = biases.len();
         report.n_weights = n_changed_weights(plan, &tuned);

@@ -56,9 +56,6 @@ pub struct Tuned {
     /// Reference values of the float network.
     #[serde(skip)]
     pub reference: FloatReference,
-    /// Wall time, in seconds.
-    #[serde(skip)]
-    pub seconds: f64,
 }
 
 impl Tuned {
