@@ -34,7 +34,7 @@ pub fn resize(pixels: &[u8], n_channels: usize, from: [u32; 2], to: [u32; 2], ke
     match n_channels {
         1 => resample::<U8>(pixels, from, &mut resized, to, algorithm)?,
         3 => resample::<U8x3>(pixels, from, &mut resized, to, algorithm)?,
-        // Each type of pixels takes half a minute to compile; rare ones go channel by channel.
+        // Each type of pixels is slow to compile; rare ones go channel by channel.
         _ => {
             let mut of_channel = vec![0; n_pixels];
             for channel in 0..n_channels {
