@@ -48,8 +48,8 @@ impl EvaluatedOutput {
     }
 
     /// The outputs of a graph, where the user says whether they are class scores.
-    pub fn of_scores(graph: &GraphProto, are_scores: Option<bool>) -> Vec<EvaluatedOutput> {
-        let mut outputs = EvaluatedOutput::of(graph, &ChannelAxes::new());
+    pub fn of_scores(graph: &GraphProto, axes: &ChannelAxes, are_scores: Option<bool>) -> Vec<EvaluatedOutput> {
+        let mut outputs = EvaluatedOutput::of(graph, axes);
         outputs.iter_mut().for_each(|output| output.is_scores = are_scores.or(output.is_scores));
         outputs
     }

@@ -104,11 +104,9 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparis
         .hint("give the models in the other order"));
     }
     put_in_order_of(float.graph()?, quantized.graph_mut()?);
-    let mut outputs = outputs(&float, axes)?;
-    if request.head.given_task() == Some(TaskName::Classify) {
-        outputs.iter_mut().for_each(|output| output.is_scores = Some(true));
-    }
-    let n_quantized = self::outputs(&quantized, &ChannelAxes::new())?.len();
+    let are_scores = (request.head.given_task() == Some(TaskName::Classify)).then_some(true);
+    let outputs = outputs(&float, axes, are_scores)?;
+    let n_quantized = quantized.graph()?.output.len();
     ensure!(
         outputs.len() == n_quantized,
         "`{}` has {}, expected {} as the float model",
@@ -255,11 +253,15 @@ pub(super) fn other_preprocessing(quantized: &Path, dataset: &Dataset) -> Option
         .then(|| format!("the preprocessing is another than in calibration: {here}; in `{}`: {there}", path.display()))
 }
 
-/// The outputs of a graph, with the axes that the user gives.
+/// The outputs of a graph, with the axes that the user gives; `are_scores` where the user says whether they are class scores.
 ///
 /// # Errors
 /// If an axis is given for something that is not an output, or the output does not have that axis.
-pub(super) fn outputs(model: &ModelProto, axes: &ChannelAxes) -> Result<Vec<EvaluatedOutput>> {
+pub(super) fn outputs(
+    model: &ModelProto,
+    axes: &ChannelAxes,
+    are_scores: Option<bool>,
+) -> Result<Vec<EvaluatedOutput>> {
     let graph = model.graph.as_ref().context("model has no graph")?;
     for (name, &axis) in axes {
         let Some(output) = graph.output.iter().find(|output| output.name() == name) else {
@@ -271,7 +273,7 @@ pub(super) fn outputs(model: &ModelProto, axes: &ChannelAxes) -> Result<Vec<Eval
             bail!("--channel-axis {name}={axis}: output `{name}` has {rank} axes, expected one below {rank}");
         }
     }
-    Ok(EvaluatedOutput::of(graph, axes))
+    Ok(EvaluatedOutput::of_scores(graph, axes, are_scores))
 }
 
 /// A sample that both models have run on.

@@ -10,7 +10,7 @@ use crate::doctor::{
     survey,
 };
 use crate::engine::{Parsed, ShapedEngines};
-use crate::metrics::EvaluatedOutput;
+use crate::metrics::{ChannelAxes, EvaluatedOutput};
 use crate::onnx;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::inputs::{Shapes, close_given};
@@ -91,7 +91,7 @@ pub fn doctor(request: &DoctorRequest, progress: &Progress) -> Result<Diagnosis>
         close_given(&mut inputs, &request.shapes);
         let dataset = Dataset::open(data, &inputs, &request.preprocessing, *limit)?;
         let tensors = tensors(graph, &prepared.value_info, &placement);
-        let outputs = EvaluatedOutput::of_scores(graph, request.are_scores);
+        let outputs = EvaluatedOutput::of_scores(graph, &ChannelAxes::new(), request.are_scores);
         let surveyed = survey_of(parsed, &tensors, &outputs, &dataset, progress)?;
         let pixel_values = verdict(request, &shapes, &dataset, progress);
         Ok(LookedAt { data: Some(surveyed), preprocessing: dataset.describe(), pixel_values })

@@ -120,7 +120,7 @@ pub fn evaluate(request: &CompareRequest, progress: &Progress) -> Result<ModelEv
     let path = request.models[0];
     let (shapes, _) = super::shapes_with_data(path, &request.shapes, request.data, request.limit)?;
     let model = as_qdq(onnx::load_whole(path)?.model).model;
-    let about = outputs(&model, &ChannelAxes::new())?;
+    let about = outputs(&model, &ChannelAxes::new(), None)?;
     let mut warnings = non_finite((&path, &model));
     let has_finite_constants = warnings.is_empty();
     let engines = [engines(path, &model, default_opset(&model).unwrap_or_default(), &shapes)?];

@@ -191,7 +191,7 @@ fn finish(
     progress: &Progress,
 ) -> Result<Outcome> {
     let fixed = prepared.fixed_shapes();
-    compare::outputs(&prepared.model, &request.axes)?;
+    compare::outputs(&prepared.model, &request.axes, None)?;
     let about_model = record::about_model(path, &prepared)?;
     if let Some(saved) = &request.calibration.saved {
         saved.ensure_of(&about_model.sha256)?;

@@ -11,7 +11,7 @@ mod scores;
 use crate::data::{Array, Color, Dataset, FittedImage, PixelValues};
 use crate::diag::count;
 use crate::engine::{Engine, Parsed, Session};
-use crate::metrics::{EvaluatedOutput, n_classes};
+use crate::metrics::{ChannelAxes, EvaluatedOutput, n_classes};
 use crate::onnx::inputs::Shapes;
 use crate::onnx::node::multiply_adds;
 use crate::onnx::proto::ModelProto;
@@ -100,7 +100,7 @@ pub fn better_pixel_values(
     if images.len() < MIN_IMAGES {
         return unknown("too few images can be read");
     }
-    let outputs = EvaluatedOutput::of_scores(model.graph()?, are_scores);
+    let outputs = EvaluatedOutput::of_scores(model.graph()?, &ChannelAxes::new(), are_scores);
     let tick = progress("check of the preprocessing", 1 + 2 * candidates(Color::Rgb).len());
     let trials = PixelTrials { engine: parsed.build(&[])?, dataset, images, given, tick };
     if let Some(found) = scores::search(&trials, &outputs)? {
