@@ -226,6 +226,63 @@ fn open_dimensions_have_the_shape_of_the_data() {
     refused(command.arg("--out-dir").arg(at("out")), 1, "for instance --shape ids=1x128");
 }
 
+/// A batch of 1 makes products too small for TensorRT's table, and an open batch is 1.
+#[test]
+fn an_open_batch_that_leaves_products_float_is_named() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let mut graph = GraphBuilder::new(17);
+    graph.input("columns", &[-1, 32]);
+    graph.weight("w", &[32, 32]);
+    graph.op("MatMul", &["columns", "w"], "y");
+    mqq::onnx::save(&graph.output("y").build(), &at("open.onnx")).unwrap();
+    crate::support::write_npy(&at("x.npy"), &[64, 32], &crate::support::noise(64 * 32, 1));
+    let command = |options: &[&str]| {
+        let mut command = mqq();
+        command.arg("calibrate").arg(at("open.onnx")).args(["-b", "tensorrt", "--effort", "0", "--data"]);
+        command.arg(at("x.npy")).arg("--out-dir").arg(at("out")).args(options);
+        command
+    };
+    let ran = run(&mut command(&[]));
+    assert!(ran.stderr.contains("`columns` has an open batch, which is 1 without --shape"), "{}", ran.stderr);
+    let ran = run(&mut command(&["--shape", "columns=16x32"]));
+    assert!(ran.code == 0 && !ran.stderr.contains("open batch"), "{}", ran.stderr);
+}
+
+#[test]
+fn images_give_an_open_height_and_width() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let mut graph = GraphBuilder::new(17);
+    graph.input("image", &[-1, 3, -1, -1]);
+    graph.conv("image", 3, 4, 3, 1, "y");
+    mqq::onnx::save(&graph.output("y").build(), &at("open.onnx")).unwrap();
+    fs::create_dir(at("data")).unwrap();
+    let write = |name: &str, [width, height]: [usize; 2]| {
+        let header = format!("P6 {width} {height} 255\n");
+        let pixels = (0..3 * width * height).map(|i| (i * 37 % 256) as u8);
+        fs::write(at("data").join(name), header.into_bytes().into_iter().chain(pixels).collect::<Vec<u8>>()).unwrap();
+    };
+    let command = |options: &[&str]| {
+        let mut command = mqq();
+        command.arg("calibrate").arg(at("open.onnx")).args(["-b", "tvm", "--effort", "0", "--data"]).arg(at("data"));
+        command.args(["--preprocess", "unit", "--out-dir"]).arg(at("out")).args(options);
+        command
+    };
+    write("a.ppm", [12, 10]);
+    write("b.ppm", [12, 10]);
+    let ran = run(&mut command(&[]));
+    assert!(ran.code == 0 && ran.stdout.contains("2 samples"), "{}{}", ran.stdout, ran.stderr);
+    write("c.ppm", [9, 10]);
+    let error = refused(&mut command(&[]), 1, "input `image` is [1, 3, 10, 9] in `");
+    let named = ["c.ppm` and [1, 3, 10, 12] in `", "expected images of one size", "--resize exact=HxW"];
+    assert!(named.iter().all(|text| error.stderr.contains(text)), "{}", error.stderr);
+    for sized in [["--resize", "exact=8x8"], ["--shape", "image=1x3x8x8"]] {
+        let ran = run(&mut command(&sized));
+        assert!(ran.code == 0 && ran.stdout.contains("3 samples"), "{}{}", ran.stdout, ran.stderr);
+    }
+}
+
 #[test]
 fn more_threads_than_cores_are_not_used() {
     let folder = TempDir::new().unwrap();

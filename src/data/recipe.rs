@@ -221,11 +221,15 @@ pub fn image_size(input: &InputSpec) -> Option<[usize; 2]> {
 }
 
 /// The layout, and the sizes in the order batch, channels, height, width.
+/// Whether an image can have so many channels.
+pub(super) fn has_image_channels(n_channels: usize) -> bool {
+    matches!(n_channels, 1 | 3 | 4)
+}
+
 fn settle_layout(input: &InputSpec, asked: Option<Layout>) -> Result<(Layout, [usize; 4])> {
-    let is_channels = |n: usize| matches!(n, 1 | 3 | 4);
     let layout = match (asked, &input.shape[..]) {
-        (None | Some(Layout::Nchw), &[n, c, h, w]) if is_channels(c) => Some((Layout::Nchw, [n, c, h, w])),
-        (None | Some(Layout::Nhwc), &[n, h, w, c]) if is_channels(c) => Some((Layout::Nhwc, [n, c, h, w])),
+        (None | Some(Layout::Nchw), &[n, c, h, w]) if has_image_channels(c) => Some((Layout::Nchw, [n, c, h, w])),
+        (None | Some(Layout::Nhwc), &[n, h, w, c]) if has_image_channels(c) => Some((Layout::Nhwc, [n, c, h, w])),
         _ => None,
     };
     layout.ok_or_else(|| {

@@ -1,12 +1,19 @@
-//! Shapes of open inputs, from the arrays of the data.
+//! Shapes of open inputs, from the arrays and images of the data.
 
 use super::array::sample_shape;
 use super::npy::{Archive, Stored};
 use super::pb;
+use super::preprocess::{Layout, Preprocessing};
+use super::recipe::has_image_channels;
+use super::resize::Resize;
 use super::sources::{self, Found, test_input_idx};
+use crate::diag::WithHint;
+use crate::foreign;
 use crate::onnx::inputs::{InputSpec, OpenInput, Shapes};
 use crate::onnx::tensor;
-use anyhow::Result;
+use anyhow::{Result, anyhow};
+use image::ImageReader;
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 /// The smallest and the largest sample of the data that feeds open inputs, by their numbers of values.
@@ -52,23 +59,38 @@ impl SeenShapes {
 }
 
 /// Adds a shape for each of the `open` inputs of a model with `n_inputs` inputs: those of the largest of the first `limit`
-/// samples, because memory and placement must suit it. Only headers of arrays are read.
+/// samples, because memory and placement must suit it. Only headers of files are read.
 /// [`Dataset::open`](super::Dataset::open) reports files that cannot be read or do not fit.
+///
+/// # Errors
+/// If images, which all are fitted to one size, have several and the preprocessing does not say which.
 pub fn add_shapes(
     sources: &[String],
     open: &[OpenInput],
     n_inputs: usize,
     limit: Option<usize>,
+    preprocessing: &Preprocessing,
     shapes: &mut Shapes,
-) -> SeenShapes {
+) -> Result<SeenShapes> {
     let specs: Vec<InputSpec> = open.iter().map(spec).collect();
-    let (mut seen, mut n_samples) = (SeenShapes::default(), 0);
+    let (mut seen, mut of_images, mut n_samples) = (SeenShapes::default(), SeenShapes::default(), 0);
+    let of_image = image_shape(open, n_inputs, preprocessing)?;
     for source in sources {
         let mut visit = |found| {
-            let Found::Arrays(path) = found else { return };
             if limit.is_some_and(|limit| n_samples >= limit) {
                 return;
             }
+            let path = match found {
+                Found::Arrays(path) => path,
+                Found::Image(file) => {
+                    n_samples += 1;
+                    if let Some(shape) = of_image.as_ref().and_then(|of_image| of_image(&file)) {
+                        of_images.add(SeenSample { shapes: vec![Some(shape)], file });
+                    }
+                    return;
+                }
+                Found::Bad(..) => return,
+            };
             let of_input = |(input, spec): (&OpenInput, &InputSpec)| {
                 let array = array_shape(&path, input, n_inputs).ok().flatten()?;
                 let shape = sample_shape(&array, spec)?;
@@ -85,11 +107,56 @@ pub fn add_shapes(
         };
         _ = sources::expand(source, n_inputs, &mut visit);
     }
-    if let Some(largest) = &seen.largest {
+    if let Some(differing) = of_images.differing(open) {
+        return Err(anyhow!("{differing}, expected images of one size for an input with open height and width").hint(
+            "give the size that the network runs at, as --resize exact=HxW, or as the input's shape with --shape",
+        ));
+    }
+    if let Some(largest) = seen.largest.as_ref().or(of_images.largest.as_ref()) {
         let named = open.iter().map(|input| input.name.clone()).zip(&largest.shapes);
         shapes.extend(named.filter_map(|(name, shape)| Some((name, shape.clone()?))));
     }
-    seen
+    Ok(seen)
+}
+
+/// The shape that an image gives an input, by the image's path; `None` if it cannot be read.
+type ImageShape<'a> = dyn Fn(&Path) -> Option<Vec<usize>> + 'a;
+
+/// How images give the shape of the only input, whose height and width are open: with the size that the preprocessing
+/// names, else with their own. `None` for another input, or if the preprocessing fits images to the input's size in
+/// another way.
+fn image_shape<'a>(
+    open: &'a [OpenInput],
+    n_inputs: usize,
+    preprocessing: &Preprocessing,
+) -> Result<Option<Box<ImageShape<'a>>>> {
+    let ([input], 1) = (open, n_inputs) else { return Ok(None) };
+    let preprocessing = preprocessing.clone().resolved()?;
+    let first_axis = match (preprocessing.layout, &input.dims[..]) {
+        (None | Some(Layout::Nchw), &[_, Some(n), None, None]) if has_image_channels(n) => 2,
+        (None | Some(Layout::Nhwc), &[_, None, None, Some(n)]) if has_image_channels(n) => 1,
+        _ => return Ok(None),
+    };
+    let named = match preprocessing.resize {
+        Some(Resize::Exact(Some((height, width)))) => Some([height, width]),
+        Some(Resize::ShortSide(_)) => return Ok(None),
+        _ => None,
+    };
+    Ok(Some(Box::new(move |path| {
+        let sides = named.or_else(|| image_sides(path).ok())?;
+        let mut shape: Vec<usize> = input.dims.iter().map(|dim| dim.unwrap_or(1)).collect();
+        for (axis, side) in (first_axis..).zip(sides) {
+            shape[axis] = side as usize;
+        }
+        Some(shape)
+    })))
+}
+
+/// Height and width of an image, from its header.
+fn image_sides(path: &Path) -> Result<[u32; 2]> {
+    let reader = ImageReader::new(BufReader::new(foreign::open(path)?)).with_guessed_format()?;
+    let (width, height) = reader.into_dimensions()?;
+    Ok([height, width])
 }
 
 /// The input with its open axes; an open batch is 1.

@@ -21,6 +21,14 @@ pub struct FloatOutput<'a> {
 /// Least mean of the largest probability of rows that are logits: their class is rarely in doubt. For few classes the
 /// limit is higher.
 const LEAST_CONFIDENCE: f64 = 0.25;
+/// Variance of the mean of a row, in units of the variance that independent values would give it, below which rows of
+/// few values are logits: the gradient of cross entropy sums to zero over the classes, so training leaves their mean
+/// where it was. Joint angles, coordinates and other regressed values reach 1 or more.
+const LARGEST_VARIANCE_OF_MEANS: f64 = 0.3;
+/// Values per row above which rows are too long for most regressed vectors, and logits may come from other losses.
+const LONG_ROW: usize = 100;
+/// Least rows for a variance of their means.
+const LEAST_ROWS: f64 = 8.0;
 /// Maximum samples for the detection of the channel axis.
 const MAX_SAMPLES: usize = 16;
 /// Mean squared difference of neighbours, divided by twice the variance, below which an axis is smooth.
@@ -55,7 +63,8 @@ impl FloatOutput<'_> {
     }
 
     /// The number of classes, where the output is class scores: it has their shape, and comes from a Softmax, is
-    /// said to be, or is as confident of one class as logits or probabilities. Boxes, landmarks and embeddings are not class scores.
+    /// said to be, or looks like logits or probabilities. Boxes, landmarks, embeddings and other regressed values are
+    /// not class scores.
     pub fn n_classes(&self) -> Option<usize> {
         let n = self.row_length()?;
         let rows = || self.samples.iter().flat_map(|values| values.chunks_exact(n));
@@ -69,16 +78,34 @@ fn are_probabilities<'r>(mut rows: impl Iterator<Item = &'r [f32]>) -> bool {
     rows.all(|row| row.iter().all(|&p| p >= 0.0) && (row.iter().sum::<f32>() - 1.0).abs() < 1e-2)
 }
 
+/// Whether rows of `n` values have both signs, a Softmax would be confident of one of them, and, where they are few, their
+/// mean hardly changes.
 fn are_logits<'r>(rows: impl Iterator<Item = &'r [f32]>, n: usize) -> bool {
-    let (mut confidence, mut n_rows, mut has_negative) = (0.0, 0, false);
+    let (mut confidence, mut n_rows, mut has_negative) = (0.0, 0.0, false);
+    let (mut sums, mut squares, mut mean_squares) = (vec![0.0; n], 0.0, 0.0);
     for row in rows {
         let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         // The largest probability that a Softmax would give the row.
         confidence += 1.0 / row.iter().map(|&x| f64::from(x - largest).exp()).sum::<f64>();
-        n_rows += 1;
+        n_rows += 1.0;
         has_negative |= row.iter().any(|&x| x < 0.0);
+        let mut sum = 0.0;
+        for (total, &x) in sums.iter_mut().zip(row) {
+            let x = f64::from(x);
+            *total += x;
+            sum += x;
+            squares += x * x;
+        }
+        mean_squares += sum * sum / n as f64;
     }
-    has_negative && confidence / f64::from(n_rows.max(1)) >= LEAST_CONFIDENCE + (1.0 - LEAST_CONFIDENCE) / n as f64
+    // Deviations from each class's mean: all, and those of the rows' means.
+    let total: f64 = sums.iter().sum();
+    let all = squares - sums.iter().map(|sum| sum * sum).sum::<f64>() / n_rows;
+    let of_means = mean_squares - total * total / (n_rows * n as f64);
+    let varies = n as f64 * of_means > LARGEST_VARIANCE_OF_MEANS * (all - of_means);
+    let is_regressed = varies && n <= LONG_ROW && n_rows >= LEAST_ROWS;
+    let least_confidence = LEAST_CONFIDENCE + (1.0 - LEAST_CONFIDENCE) / n as f64;
+    has_negative && confidence / n_rows >= least_confidence && !is_regressed
 }
 
 /// The channel axis: the one whose neighbours differ most. `None` where the output is a map without channels, or has

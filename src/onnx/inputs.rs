@@ -165,9 +165,18 @@ pub fn inputs_of(graph: &GraphProto) -> impl Iterator<Item = &ValueInfoProto> {
 /// The open axes of an input after the first, which is that of the batch, as in [`InputSpec::open`].
 fn open_axes(value: &ValueInfoProto) -> Vec<Option<String>> {
     let shape = value.tensor_type().and_then(|tensor| tensor.shape.as_ref());
-    let is_open = |dim: &Dimension| dim.dim_value.is_none_or(|n| n < 0);
     let open = |(axis, dim): (usize, &Dimension)| (axis > 0 && is_open(dim)).then(|| dim.dim_param().to_string());
     shape.map(|shape| shape.dim.iter().enumerate().map(open).collect()).unwrap_or_default()
+}
+
+fn is_open(dim: &Dimension) -> bool {
+    dim.dim_value.is_none_or(|n| n < 0)
+}
+
+/// Whether the first of two or more dimensions of an input is open.
+pub fn has_open_batch(value: &ValueInfoProto) -> bool {
+    let shape = value.tensor_type().and_then(|tensor| tensor.shape.as_ref());
+    shape.is_some_and(|shape| shape.dim.len() > 1 && is_open(&shape.dim[0]))
 }
 
 /// The declared dimensions of an input, with the numbers of named dimensions; `None` without a shape.

@@ -77,7 +77,8 @@ pub fn collect(
     progress: &Progress,
 ) -> Result<(SavedStatistics, Option<UntilStable>)> {
     let collected = on_threads(request.threads, || run(path, request, keep, progress));
-    collected.with_context(|| format!("`{}`", path.display()))
+    let name = format!("`{}`", path.display());
+    collected.map_err(|error| if error.to_string().starts_with(&name) { error } else { error.context(name) })
 }
 
 fn run(
@@ -87,7 +88,8 @@ fn run(
     progress: &Progress,
 ) -> Result<(SavedStatistics, Option<UntilStable>)> {
     let calibration = request.calibration;
-    let (shapes, differing) = shapes_with_data(path, request.shapes, &calibration.data, calibration.limit)?;
+    let (shapes, differing) =
+        shapes_with_data(path, request.shapes, &calibration.data, calibration.limit, &calibration.preprocessing)?;
     if let Some(differing) = differing {
         return Err(anyhow!("{differing}: statistics are saved of samples of one shape").hint(
             "pad the samples to one length, or give the shape of those to use with --shape and --skip-bad-data",

@@ -93,7 +93,7 @@ impl Comparison {
 /// label or no output for it, or no head fits the outputs.
 pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparison> {
     let CompareRequest { models, data, limit, shapes, axes, threads, .. } = request;
-    let (with_data, _) = super::shapes_with_data(models[0], shapes, data, *limit)?;
+    let (with_data, _) = super::shapes_with_data(models[0], shapes, data, *limit, &request.preprocessing)?;
     let [float, mut quantized] = [onnx::load_whole(models[0])?.model, onnx::load_whole(models[1])?.model];
     if is_quantized(&float) && !is_quantized(&quantized) {
         return Err(anyhow!(

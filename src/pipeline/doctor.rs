@@ -76,7 +76,7 @@ pub struct Diagnosis {
 /// If the model is no float model that the engine can run, or no sample can be run. The message begins with the model.
 pub fn doctor(request: &DoctorRequest, progress: &Progress) -> Result<Diagnosis> {
     let DoctorRequest { model, data, limit, tables: (scheme, other), .. } = request;
-    let (shapes, _) = shapes_with_data(model, &request.shapes, data, *limit)?;
+    let (shapes, _) = shapes_with_data(model, &request.shapes, data, *limit, &request.preprocessing)?;
     let (prepared, is_transformer) = prepare_for(model, scheme, other.as_ref(), &[], &shapes)?;
     let scheme = other.as_ref().filter(|_| is_transformer).unwrap_or(scheme);
     let graph = prepared.model.graph()?;

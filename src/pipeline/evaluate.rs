@@ -118,7 +118,8 @@ fn missed_gate(gate: &MetricBound, tensor: Option<String>, value: Option<f64>) -
 /// If the model or a sample cannot be run, a sample has no label or no output for it, or no head fits the outputs.
 pub fn evaluate(request: &CompareRequest, progress: &Progress) -> Result<ModelEvaluation> {
     let path = request.models[0];
-    let (shapes, _) = super::shapes_with_data(path, &request.shapes, request.data, request.limit)?;
+    let (shapes, _) =
+        super::shapes_with_data(path, &request.shapes, request.data, request.limit, &request.preprocessing)?;
     let model = as_qdq(onnx::load_whole(path)?.model).model;
     let about = outputs(&model, &ChannelAxes::new(), None)?;
     let mut warnings = non_finite((&path, &model));

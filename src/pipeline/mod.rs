@@ -25,15 +25,15 @@ pub use tensors::{ComparedTensor, ComparedTensors};
 
 use crate::calibrate::{CalibrationStatistics, SampleSet, observed_tensors};
 use crate::check::{Checked, ensure_kept};
-use crate::data::add_shapes;
+use crate::data::{Preprocessing, add_shapes};
 use crate::diag::{WithHint, count, did_you_mean, hint_of};
 use crate::engine::Parsed;
 use crate::onnx;
 use crate::onnx::edit::{ModelEdit, edited};
-use crate::onnx::inputs::{Shapes, open_inputs};
+use crate::onnx::inputs::{Shapes, has_open_batch, inputs_of, open_inputs};
 use crate::onnx::node::node_name;
-use crate::onnx::proto::ModelProto;
-use crate::place::{Placement, Selection, WideNodes, is_transformer, place};
+use crate::onnx::proto::{GraphProto, ModelProto};
+use crate::place::{Placement, SKIP_SMALL_MATMULS, Selection, WideNodes, is_transformer, place};
 use crate::plan::{QuantPlan, decide, unlike_tensors, warning_of_unlike};
 use crate::prepare::{PreparedGraph, prepare_file, raise_opset};
 use crate::progress::Progress;
@@ -88,7 +88,8 @@ pub struct Outcome {
 pub fn run(path: &Path, request: &Request, progress: &Progress) -> Result<Outcome> {
     let wider = request.wider.as_deref();
     let calibration = &request.calibration;
-    let (shapes, differing) = shapes_with_data(path, &request.shapes, &calibration.data, calibration.limit)?;
+    let (shapes, differing) =
+        shapes_with_data(path, &request.shapes, &calibration.data, calibration.limit, &calibration.preprocessing)?;
     let (prepared, is_transformer) =
         prepare_for(path, &request.scheme, wider.map(|other| &other.scheme), &request.outputs, &shapes)?;
     let (request, wider) = match wider.filter(|_| is_transformer) {
@@ -146,11 +147,15 @@ fn with_wider(
 }
 
 /// `shapes`, and those of open inputs as the largest sample of the data has them; and how samples differ, where they do.
+///
+/// # Errors
+/// If the model cannot be read, or as [`add_shapes`].
 fn shapes_with_data(
     model: &Path,
     shapes: &Shapes,
     data: &[String],
     limit: Option<usize>,
+    preprocessing: &Preprocessing,
 ) -> Result<(Shapes, Option<String>)> {
     let mut shapes = shapes.clone();
     let loaded = onnx::load(model)?;
@@ -158,7 +163,8 @@ fn shapes_with_data(
     if open.is_empty() {
         return Ok((shapes, None));
     }
-    let seen = add_shapes(data, &open, n_inputs, limit, &mut shapes);
+    let seen = add_shapes(data, &open, n_inputs, limit, preprocessing, &mut shapes)
+        .with_context(|| format!("`{}`", model.display()))?;
     Ok((shapes, seen.differing(&open)))
 }
 
@@ -346,6 +352,16 @@ fn linear_tensors(placement: &Placement) -> BTreeSet<String> {
     linear.map(|quantizer| quantizer.tensor.clone()).collect()
 }
 
+/// Advice to give an open batch a size, where its size of 1 makes matrix products too small for the table.
+fn larger_batch(graph: &GraphProto, placement: &Placement) -> Option<String> {
+    placement.float_nodes.iter().find(|node| node.rule == SKIP_SMALL_MATMULS.name)?;
+    let input = inputs_of(graph).find(|input| has_open_batch(input))?.name();
+    Some(format!(
+        "; `{input}` has an open batch, which is 1 without --shape, and products of a batch of 1 are matrix-vector \
+         products: --shape gives the batch that the network runs with"
+    ))
+}
+
 /// Adds warnings that no stage has given.
 fn add_warnings(planned: &mut PlannedModel, calibration: &CalibrationStatistics, selection: &Selection) -> Result<()> {
     let PlannedModel { model, placement, plan, warnings, .. } = planned;
@@ -367,7 +383,10 @@ fn add_warnings(planned: &mut PlannedModel, calibration: &CalibrationStatistics,
         warnings.push(format!("`{pattern}` matches no node name and no operator type of the model{advice}"));
     }
     if plan.activations.is_empty() && plan.weights.is_empty() {
-        warnings.push("no node was quantized: the written model is the float model; -v prints the reasons".to_string());
+        let larger = larger_batch(model.graph()?, placement).unwrap_or_default();
+        warnings.push(format!(
+            "no node was quantized: the written model is the float model; -v prints the reasons{larger}"
+        ));
     }
     Ok(())
 }

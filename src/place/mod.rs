@@ -20,6 +20,7 @@ mod followers;
 mod gates;
 mod grouped;
 mod indices;
+mod input_statistics;
 mod inputs;
 mod kernels;
 mod logarithms;
@@ -44,6 +45,7 @@ pub use behind::with_followers;
 pub use draft::Draft;
 pub use ends::{NetworkEnd, layers_at_end};
 pub use region::WideNodes;
+pub use small::SKIP_SMALL_MATMULS;
 pub use softmax::SoftmaxRole;
 pub use tail::DetectorTail;
 
@@ -83,6 +85,7 @@ pub const RULES: &[Rule] = &[
     chains::SKIP_SOFTMAX_CHAINS,
     chains::SKIP_GELU_CHAINS,
     logarithms::SKIP_LOG_CHAINS,
+    input_statistics::SKIP_INPUT_STATISTICS,
     tail::SKIP_DETECTOR_TAIL,
     transformer::QUANTIZE_LINEAR_INPUTS_ALONE,
     transformer::SCALE_LINEAR_INPUTS,

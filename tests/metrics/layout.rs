@@ -47,6 +47,18 @@ fn logits_are_confident_and_of_both_signs() {
     assert!(is_recognized(&[&[-INF, 9.0, 1.0]]));
 }
 
+/// Joint angles: as large and of both signs as logits, but independent of each other, so that their mean varies.
+#[test]
+fn regressed_values_are_no_logits() {
+    let rows: Vec<Vec<f32>> = (0..16_i32).map(|i| vec![(i * 7 % 16 - 8) as f32, (i * 5 % 16 - 8) as f32]).collect();
+    let regressed: Vec<&[f32]> = rows.iter().map(Vec::as_slice).collect();
+    assert!(!is_recognized(&regressed));
+    // Of a few rows the mean's variance is unknown.
+    assert!(is_recognized(&regressed[..7]));
+    let logits: Vec<Vec<f32>> = rows.iter().map(|row| vec![row[0], 0.5 - row[0]]).collect();
+    assert!(is_recognized(&logits.iter().map(Vec::as_slice).collect::<Vec<_>>()));
+}
+
 #[test]
 fn probabilities_are_shares_of_1() {
     assert!(is_recognized(&[&[0.3, 0.3, 0.4], &[0.335, 0.335, 0.335]]));

@@ -286,6 +286,29 @@ fn operators_in_front_of_a_logarithm() {
 }
 
 #[test]
+fn samples_that_are_normalized_by_their_own_statistics() {
+    let normalized = |g: &mut GraphBuilder| {
+        g.values("epsilon", &[], &[1e-5]);
+        g.op("Abs", &["x"], "magnitude");
+        g.op("ReduceMean", &["magnitude"], "mean");
+        g.op("Add", &["mean", "epsilon"], "scale");
+        g.op("Div", &["x", "scale"], "n");
+        g.conv("n", 16, 16, 3, 1, "c");
+        g.op("Add", &["c", "n"], "sum");
+        g.op("Mul", &["sum", "scale"], "y");
+    };
+    let nodes = ["Add_scale", "Div_n", "Mul_y"];
+    assert_eq!(found("skip_input_statistics", normalized, "y"), nodes);
+    // A mean of features, as in a squeeze-and-excite block, is no statistic of the input.
+    let of_features = |g: &mut GraphBuilder| {
+        g.conv("x", 16, 16, 3, 1, "c");
+        g.op("ReduceMean", &["c"], "mean");
+        g.op("Mul", &["c", "mean"], "y");
+    };
+    assert!(found("skip_input_statistics", of_features, "y").is_empty());
+}
+
+#[test]
 fn attention() {
     let masked = |g: &mut GraphBuilder| {
         g.values("root", &[], &[4.0]);

@@ -114,8 +114,7 @@ def test_unsupported_operator(tmp_path):
 def test_open_shapes(tmp_path):
     script("open_size.py", tmp_path, "docs/guide.md")
     model, output = tmp_path / "open_size.onnx", tmp_path / "q.onnx"
-    error = refused(model, output, "onnxruntime", "--effort", "0")
-    assert "input `input` has the shape [?, 3, ?, ?], expected fixed dimensions" in error
+    assert top1(quantized(model, output, "onnxruntime", "--effort", "0")) > 0.95
     assert top1(quantized(model, output, "onnxruntime", "--effort", "0", "--shape", "input=1x3x32x32")) > 0.95
     np.save(tmp_path / "calib.npy", np.concatenate([sample["input"] for sample in digits("calib")[0]]))
     arrays = quantized(model, output, "onnxruntime", "--effort", "0", "--data", tmp_path / "calib.npy")

@@ -1,0 +1,45 @@
+//! The rule about statistics of the network's inputs.
+
+use super::trace::{BINARY, MOVES, POINTWISE};
+use super::{Draft, Rule};
+use crate::scheme::RuleCall;
+use std::collections::BTreeSet;
+
+/// Leaves float where a sample is normalized by its own statistics, and where its outputs get its scale and offset back:
+/// these differ from sample to sample by orders of magnitude, which no range of all samples resolves.
+pub const SKIP_INPUT_STATISTICS: Rule = Rule {
+    name: "skip_input_statistics",
+    about: "an elementwise operator stays float where an operand is a mean, sum, norm or extreme of an input of the \
+     network: the sample's own scale or offset, at the normalization and where the outputs get it back",
+    takes: &[],
+    apply: skip_input_statistics,
+};
+
+/// Operators that compute a statistic of a tensor.
+const REDUCTIONS: &[&str] = &["ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2"];
+
+fn skip_input_statistics(draft: &mut Draft, _: &RuleCall) {
+    // Tensors that only elementwise operators and moves separate from an input, and statistics of these.
+    let mut inputs: BTreeSet<&str> = draft.graph.input.iter().map(|input| input.name()).collect();
+    let mut statistics: BTreeSet<&str> = BTreeSet::new();
+    for (node_idx, node) in draft.graph.node.iter().enumerate() {
+        let op = node.op_type();
+        let operands = draft.activation_inputs(node_idx);
+        let operands: BTreeSet<&str> = operands.iter().map(|&input_idx| node.input[input_idx].as_str()).collect();
+        let is_elementwise = POINTWISE.contains(&op) || BINARY.contains(&op);
+        let is_known = is_elementwise || MOVES.contains(&op) || ["Cast", "Reciprocal"].contains(&op);
+        if operands.is_empty() || !is_known && !REDUCTIONS.contains(&op) {
+            continue;
+        }
+        let of_statistics = operands.is_subset(&statistics);
+        let of_inputs = operands.iter().all(|operand| inputs.contains(operand) || statistics.contains(operand));
+        if BINARY.contains(&op) && !operands.is_disjoint(&statistics) {
+            draft.leave_float(node_idx, "by a statistic of an input of the network");
+        }
+        if of_statistics || of_inputs && REDUCTIONS.contains(&op) {
+            statistics.extend(node.output.iter().map(String::as_str));
+        } else if of_inputs {
+            inputs.extend(node.output.iter().map(String::as_str));
+        }
+    }
+}
