@@ -5,7 +5,7 @@ use mqq::data::{Array, Values};
 use mqq::engine::Parsed;
 use mqq::engine::kernels::{KERNELS, OpKernel};
 use mqq::onnx::inputs::Shapes;
-use mqq::onnx::proto::{ModelProto, TensorProto};
+use mqq::onnx::proto::{AttributeProto, ModelProto, TensorProto};
 use mqq::onnx::tensor;
 use proptest::prelude::*;
 
@@ -17,6 +17,7 @@ const GRID_SAMPLE: &str = "mqq.GridSample";
 const SOFTMAX: &str = "mqq.Softmax";
 const RESIZE: &str = "mqq.Resize";
 const TOP_K: &str = "mqq.TopK";
+const IF: &str = "mqq.If";
 
 /// Operators of the engine's graph, the shape of its output and the values.
 fn run(model: &ModelProto, x: &[f32], kernels: &'static [OpKernel]) -> (Vec<String>, Vec<usize>, Vec<f32>) {
@@ -25,6 +26,43 @@ fn run(model: &ModelProto, x: &[f32], kernels: &'static [OpKernel]) -> (Vec<Stri
     let output = engine.session().unwrap().run(&[x], &mut |_, _, _| Ok(())).unwrap().remove(0);
     let Values::F32(values) = output.values else { panic!("expected float32") };
     (engine.operators(), output.shape, values)
+}
+
+#[test]
+fn an_if_computes_the_branch_of_its_condition() {
+    let branch = |build: &dyn Fn(&mut GraphBuilder)| {
+        let mut g = GraphBuilder::new(17);
+        build(&mut g);
+        g.output("chosen").build().graph
+    };
+    let convolved = branch(&|g| drop(g.conv("x", 3, 3, 3, 1, "chosen")));
+    let doubled = branch(&|g| drop(g.op("Add", &["x", "x"], "chosen")));
+    let mut g = GraphBuilder::new(17);
+    g.input("x", &[1, 3, 6, 6]);
+    g.values("zero", &[], &[0.0]);
+    g.op_with("ReduceSum", &["x"], "sum", &[("keepdims", Attr::Int(0))]);
+    g.op("Greater", &["sum", "zero"], "positive");
+    g.op("If", &["positive"], "y");
+    let mut model = g.output("y").build();
+    let graph = model.graph.as_mut().unwrap();
+    let node = graph.node.iter_mut().find(|node| node.op_type() == "If").unwrap();
+    for (name, branch) in [("then_branch", convolved), ("else_branch", doubled)] {
+        node.attribute.push(AttributeProto {
+            name: Some(name.into()),
+            r#type: Some(5),
+            g: branch,
+            ..Default::default()
+        });
+    }
+    for sign in [1.0, -1.0] {
+        let x: Vec<f32> = noise(108, 3).iter().map(|x| sign * x.abs()).collect();
+        let (operators, shape, found) = run(&model, &x, KERNELS);
+        let (_, _, expected) = run(&model, &x, &[]);
+        assert!(operators.iter().any(|name| name == IF), "{operators:?}");
+        assert_eq!(shape, [1, 3, 6, 6]);
+        assert!(found.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-5));
+        assert_eq!(found.iter().zip(&x).all(|(y, x)| *y == 2.0 * x), sign < 0.0);
+    }
 }
 
 /// A window that slides over an image `[n, c, height, width]`; numbers of two are for rows and columns.

@@ -16,6 +16,7 @@ pub mod kernels;
 mod linear;
 mod located;
 mod pieces;
+mod recurrent;
 mod refused;
 mod session;
 mod shaped;
@@ -94,6 +95,7 @@ impl Parsed {
             let mut onnx = tract_onnx::onnx().with_ignore_value_info(true);
             batch_norm::register(&mut onnx.op_register);
             linear::register(&mut onnx.op_register);
+            recurrent::register(&mut onnx.op_register);
             let widened = linear::widened(model)?;
             let apart = WithoutWeights::new(widened.as_ref().unwrap_or(model));
             let mut proto = onnx.proto_model_for_read(&mut encode_any(&apart.model).as_slice())?;

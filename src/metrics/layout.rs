@@ -63,19 +63,24 @@ impl FloatOutput<'_> {
     }
 
     /// The number of classes, where the output is class scores: it has their shape, and comes from a Softmax, is
-    /// said to be, or looks like logits or probabilities. Boxes, landmarks, embeddings and other regressed values are
+    /// said to be, or looks like logits, probabilities or logarithms of these. Boxes, landmarks, embeddings and other regressed values are
     /// not class scores.
     pub fn n_classes(&self) -> Option<usize> {
         let n = self.row_length()?;
         let rows = || self.samples.iter().flat_map(|values| values.chunks_exact(n));
-        let is_scores = self.about.is_scores.unwrap_or_else(|| are_probabilities(rows()) || are_logits(rows(), n));
+        let look_like_scores =
+            || are_probabilities(rows(), |p| p) || are_probabilities(rows(), f32::exp) || are_logits(rows(), n);
+        let is_scores = self.about.is_scores.unwrap_or_else(look_like_scores);
         is_scores.then_some(n)
     }
 }
 
-/// Whether the values of each row are probabilities, with sum 1.
-fn are_probabilities<'r>(mut rows: impl Iterator<Item = &'r [f32]>) -> bool {
-    rows.all(|row| row.iter().all(|&p| p >= 0.0) && (row.iter().sum::<f32>() - 1.0).abs() < 1e-2)
+/// Whether `probability` of the values of each row are probabilities, with sum 1.
+fn are_probabilities<'r>(mut rows: impl Iterator<Item = &'r [f32]>, probability: impl Fn(f32) -> f32) -> bool {
+    rows.all(|row| {
+        let of_row = || row.iter().map(|&x| probability(x));
+        of_row().all(|p| p >= 0.0) && (of_row().sum::<f32>() - 1.0).abs() < 1e-2
+    })
 }
 
 /// Whether rows of `n` values have both signs, a Softmax would be confident of one of them, and, where they are few, their

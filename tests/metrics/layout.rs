@@ -63,6 +63,9 @@ fn regressed_values_are_no_logits() {
 fn probabilities_are_shares_of_1() {
     assert!(is_recognized(&[&[0.3, 0.3, 0.4], &[0.335, 0.335, 0.335]]));
     assert!(!is_recognized(&[&[0.3, 0.3, 0.4], &[0.3, 0.3, 0.38]]));
+    // Logarithms of probabilities, whose mean varies.
+    let logs: Vec<Vec<f32>> = (1..16_u8).map(|i| f32::from(i) / 16.0).map(|p| vec![p.ln(), (1.0 - p).ln()]).collect();
+    assert!(is_recognized(&logs.iter().map(Vec::as_slice).collect::<Vec<_>>()));
     // Scores of several labels each.
     assert!(!is_recognized(&[&[0.9, 0.8, 0.1]]) && !is_recognized(&[&[-0.1, 0.5, 0.6]]));
 }

@@ -1,4 +1,5 @@
-"""Each sample begins where the model says, not where the sample before ended."""
+"""Recurrent operators: each sample begins where the model says, not where the sample before ended; values are those of
+ONNX Runtime."""
 
 import json
 
@@ -7,7 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from support import mqq, run
+from support import mqq, run, session
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 STEPS, FEATURES, HIDDEN = 6, 8, 16
@@ -63,3 +64,60 @@ def test_samples_do_not_see_each_other(tmp_path, op_type, direction):
     encodings = {e["name"]: e for e in json.loads(made[0][1])["activation_encodings"]}
     for name, values in {"f": features, "a": activations}.items():
         assert encodings[name]["observed"] == pytest.approx([values.min(), values.max()], rel=1e-4, abs=1e-6), name
+
+
+VARIANTS = [
+    ("RNN", "reverse", {}),
+    ("GRU", "reverse", {}),
+    ("LSTM", "reverse", {}),
+    ("GRU", "bidirectional", {"linear_before_reset": 1, "lengths": True, "state": True}),
+    ("GRU", "forward", {"clip": 0.5, "activations": ["HardSigmoid", "Softsign"], "activation_alpha": [0.3]}),
+    ("LSTM", "bidirectional", {"lengths": True, "state": True, "peepholes": True}),
+    ("LSTM", "forward", {"input_forget": 1, "clip": 0.7, "peepholes": True}),
+    ("LSTM", "forward", {"activations": ["Sigmoid", "LeakyRelu", "Elu"], "activation_alpha": [0.1, 0.7]}),
+    ("RNN", "bidirectional", {"activations": ["Affine", "Relu"], "activation_alpha": [0.5], "lengths": True}),
+]
+
+
+@pytest.mark.parametrize(("op_type", "direction", "options"), VARIANTS)
+def test_values_are_those_of_onnx_runtime(tmp_path, op_type, direction, options):
+    """Compared with a model that returns ONNX Runtime's values as constants."""
+    rng = np.random.default_rng(11)
+    directions = 2 if direction == "bidirectional" else 1
+    hidden, batch, rows = 9, 3, GATES[op_type] * 9
+    draw = lambda *shape: (rng.normal(size=shape) * 0.7).astype(np.float32)
+    constants = {"w": draw(directions, rows, FEATURES), "r": draw(directions, rows, hidden)}
+    constants["b"] = draw(directions, 2 * rows)
+    attributes = {key: value for key, value in options.items() if key not in ("lengths", "state", "peepholes")}
+    inputs = ["x", "w", "r", "b", "", "", "", ""][: 8 if op_type == "LSTM" else 6]
+    if options.get("lengths"):
+        inputs[4], constants["lengths"] = "lengths", np.array([STEPS, 2, 4], np.int32)
+    if options.get("state"):
+        inputs[5], constants["h0"] = "h0", draw(directions, batch, hidden)
+        if op_type == "LSTM":
+            inputs[6], constants["c0"] = "c0", draw(directions, batch, hidden)
+    if options.get("peepholes"):
+        inputs[7], constants["p"] = "p", draw(directions, 3 * hidden)
+    outputs = ["y", "y_h", "y_c"][: 3 if op_type == "LSTM" else 2]
+    nodes = [helper.make_node(op_type, inputs, outputs, hidden_size=hidden, direction=direction, **attributes)]
+    x = draw(STEPS, batch, FEATURES)
+    value = lambda name, shape: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+    def save(name, nodes, constants):
+        tensors = [numpy_helper.from_array(values, key) for key, values in constants.items()]
+        graph = helper.make_graph(nodes, name, [value("x", x.shape)], [value(o, None) for o in outputs], tensors)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+        onnx.save(model, tmp_path / f"{name}.onnx")
+        return tmp_path / f"{name}.onnx"
+
+    model = save("model", nodes, constants)
+    np.save(tmp_path / "x.npy", x[None])
+    expected = session(model, False).run(None, {"x": x})
+    zero = helper.make_node("Mul", ["x", "nothing"], ["zeros"])
+    zero = [zero, helper.make_node("ReduceSum", ["zeros"], ["zero"], keepdims=0)]
+    moved = [helper.make_node("Add", [f"{name}_found", "zero"], [name]) for name in outputs]
+    found = {f"{name}_found": values for name, values in zip(outputs, expected)}
+    of_runtime = save("of_runtime", zero + moved, {"nothing": np.zeros(1, np.float32), **found})
+    report = json.loads(mqq("compare", model, of_runtime, "--data", tmp_path / "x.npy", "--json"))
+    for output in report["outputs"]:
+        assert output["max_difference"] < 1e-5, output

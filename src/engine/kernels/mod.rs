@@ -4,6 +4,7 @@
 //! takes the inputs of the node that it stands for and gives its result, but for rounding. Everything else stays with the
 //! engine.
 
+mod branches;
 mod broadcast;
 mod convolution;
 mod grid_sample;
@@ -46,6 +47,7 @@ pub const KERNELS: &[OpKernel] = &[
     resize::KERNEL,
     top_k::KERNEL,
     broadcast::KERNEL,
+    branches::KERNEL,
 ];
 
 /// Optimizes a graph, with the first of `kernels` that takes a node over.

@@ -1,0 +1,67 @@
+//! If with both branches optimized and planned once.
+//!
+//! The engine (tract 0.23.9, `ops/logic/ite.rs`) copies and plans the branch anew in each run, and does not optimize it.
+
+use super::{KERNELS, OpKernel, TakenOver, optimized};
+use std::sync::Arc;
+use tract_onnx::tract_core::ops::logic::IfThenElse;
+use tract_onnx::tract_core::{as_op, op_as_typed_op, op_out_of_plan};
+use tract_onnx::tract_hir::internal::*;
+
+/// An If whose condition is computed.
+pub const KERNEL: OpKernel = OpKernel { name: "branches", op: taken_over };
+
+/// The engine's If, and the plans of its branches.
+#[derive(Debug, Clone)]
+struct PlannedIf {
+    branches: IfThenElse,
+    plans: [Arc<TypedSimplePlan>; 2],
+}
+
+impl PartialEq for PlannedIf {
+    fn eq(&self, _: &PlannedIf) -> bool {
+        false
+    }
+}
+
+impl Eq for PlannedIf {}
+
+fn taken_over(_: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
+    let Some(branches) = node.op_as::<IfThenElse>() else { return Ok(None) };
+    let plan = |body: &TypedModel| match optimized(body.clone(), KERNELS) {
+        Ok(body) => body.into_runnable(),
+        // The optimizer refuses some graphs that run.
+        Err(_) => body.clone().into_runnable(),
+    };
+    let (Ok(then), Ok(otherwise)) = (plan(&branches.then_body), plan(&branches.else_body)) else { return Ok(None) };
+    Ok(Some(Box::new(PlannedIf { branches: branches.clone(), plans: [then, otherwise] })))
+}
+
+impl Op for PlannedIf {
+    fn name(&self) -> StaticName {
+        "mqq.If".into()
+    }
+
+    op_as_typed_op!();
+}
+
+impl EvalOp for PlannedIf {
+    op_out_of_plan!();
+
+    fn eval(&self, _: &EvalContext, inputs: TVec<TValue>) -> TractResult<TVec<TValue>> {
+        let [then, otherwise] = &self.plans;
+        let (plan, mapping) = match inputs[0].cast_to_scalar::<bool>()? {
+            true => (then, &self.branches.then_input_mapping),
+            false => (otherwise, &self.branches.else_input_mapping),
+        };
+        plan.run(mapping.iter().map(|&input| inputs[input].clone()).collect())
+    }
+}
+
+impl TypedOp for PlannedIf {
+    fn output_facts(&self, inputs: &[&TypedFact]) -> TractResult<TVec<TypedFact>> {
+        self.branches.output_facts(inputs)
+    }
+
+    as_op!();
+}
