@@ -48,8 +48,8 @@ macro_rules! heads {
 /// The heads that come with mqq: name and YAML.
 pub const BUILT_IN: &[(&str, &str)] = heads![
     "yolox", "yolox-decoded", "yolov5", "yolov8", "yolo-nms", "ssd", "ultraface", "st-ssd", "retina", "fcos",
-    "ltrb-dfl", "detr", "detr-logits", "detr-softmax", "efficient-nms", "class-scores", "argmax", "argmax-last",
-    "mask", "mask-logits", "embedding", "picture", "picture-255", "map", "heatmap", "simcc", "points",
+    "ltrb-dfl", "detr", "detr-logits", "detr-softmax", "efficient-nms", "class-scores", "token-scores", "argmax",
+    "argmax-last", "mask", "mask-logits", "embedding", "picture", "picture-255", "map", "heatmap", "simcc", "points",
     "points-normalized", "ctc", "ctc-last",
 ];
 

@@ -28,6 +28,7 @@ mod outputs;
 mod overlap;
 mod points;
 mod prepared;
+mod row_agreement;
 mod sqnr;
 mod task_outputs;
 mod top1;
@@ -54,6 +55,7 @@ pub use outputs::{ChannelAxes, EvaluatedOutput, centred};
 pub use overlap::OVERLAP;
 pub use points::PCK;
 pub use prepared::{InOrder, Measurement, OVERLAPS, PreparedMetrics, SampleSums};
+pub use row_agreement::ROW_AGREEMENT;
 pub use sqnr::{SQNR, relative_error};
 pub use top1::{TOP1, TOP1_DROP};
 pub use top5::TOP5;
@@ -64,8 +66,8 @@ use anyhow::{Result, anyhow};
 
 /// Every metric, in the order in which they are printed. The first of a task evaluates changes of its networks.
 pub const METRICS: &[Metric] = &[
-    OVERLAP, SQNR, COSINE, AGREEMENT, TOP1, MAX_ERROR, TOP1_DROP, TOP5, F1, BOX_IOU, BOX_OVERLAP, COCO_MAP, MIOU,
-    NEIGHBOURS, MAP_SQNR, SSIM, PCK, CHARACTERS,
+    OVERLAP, SQNR, COSINE, AGREEMENT, TOP1, MAX_ERROR, TOP1_DROP, TOP5, ROW_AGREEMENT, F1, BOX_IOU, BOX_OVERLAP,
+    COCO_MAP, MIOU, NEIGHBOURS, MAP_SQNR, SSIM, PCK, CHARACTERS,
 ];
 
 /// The metric with a name.

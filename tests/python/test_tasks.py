@@ -597,6 +597,19 @@ def test_classes(tmp_path):
     assert figures(tmp_path, few, few, "--task", "classify")[1] == {}
 
 
+def test_classes_of_tokens(tmp_path):
+    rng = np.random.default_rng(8)
+    scores = rng.normal(size=(6, 20, 4)).astype(np.float32)
+    found = noisy(scores, 0.5)
+    kept = 100 * np.mean(scores.argmax(2) == found.argmax(2))
+    assert 50 < kept < 95
+    options = ["--head", "token-scores"]
+    expected = ("token-scores", {"row-agreement": pytest.approx(kept)})
+    assert figures(tmp_path, {"o": scores}, {"o": found}, *options) == expected
+    code, _, stderr = compare(tmp_path, {"o": scores}, {"o": found}, *options, "--fail-under", "row-agreement=99")
+    assert code == 3 and "agreement of rows is" in stderr
+
+
 def test_a_drop_of_top1_is_a_gate(tmp_path):
     rng = np.random.default_rng(6)
     scores = (rng.normal(size=(40, 6)) * 4).astype(np.float32)
