@@ -49,6 +49,48 @@ pub fn hint_of(error: &anyhow::Error) -> &str {
     error.downcast_ref::<Hinted>().map_or("", |hinted| &hinted.hint)
 }
 
+/// The files that an error may be about, and where to look for what they hold: the hint of an error that has no other.
+const GENERAL_HINTS: [(&[&str], &str); 6] = [
+    (
+        &["yaml", "yml"],
+        "docs/backends.md lists the keys of tables, docs/guide.md those of preprocessing, docs/tasks.md those of heads",
+    ),
+    (&["mqqs"], "`mqq stats show` shows statistics; `mqq calibrate --save-stats` saves them again"),
+    (&["json"], "a sidecar is taken as mqq wrote it: quantize again to get a new one (docs/sidecar.md)"),
+    (&["txt", "csv"], "a list has the path of one sample per line, in UTF-8 (docs/guide.md)"),
+    (
+        &["npy", "npz", "pb", "png", "jpg", "jpeg", "bmp", "gif", "webp", "tif", "tiff", "ppm"],
+        "docs/guide.md tells how to give data; --skip-bad-data leaves out samples that cannot be read",
+    ),
+    (
+        &["onnx"],
+        "onnx.checker.check_model in Python tells whether the model is valid; --outputs TENSOR leaves out what is behind a tensor",
+    ),
+];
+
+/// The hint of an error, or that of its kind: by the last file that its text begins with, as in "`m.onnx`: `d.npz`: …".
+pub fn hint_or_general(error: &anyhow::Error) -> String {
+    if !hint_of(error).is_empty() {
+        return hint_of(error).to_string();
+    }
+    let text = format!("{error:#}");
+    let (mut ending, mut rest) = (None, text.as_str());
+    while let Some((place, behind)) = place_and_rest(rest) {
+        let found = Path::new(place).extension().and_then(|ending| ending.to_str()).map(str::to_lowercase);
+        (ending, rest) = (found.or(ending), behind.split_once(": ").map_or("", |(_, rest)| rest));
+    }
+    let is_about = |(files, _): &&(&[&str], &str)| ending.as_deref().is_some_and(|ending| files.contains(&ending));
+    let of_file = GENERAL_HINTS.iter().find(is_about).map(|(_, hint)| *hint);
+    of_file
+        .unwrap_or("`mqq help COMMAND` lists the options; docs/guide.md and docs/troubleshooting.md explain them")
+        .to_string()
+}
+
+/// As [`explain`], with the hint of its kind for an error that has none.
+pub fn explain_with_hint(error: &anyhow::Error) -> String {
+    explain(&anyhow::anyhow!("{error:#}").hint(hint_or_general(error)))
+}
+
 /// Whether an error is of this type, below contexts and hints.
 pub fn is_of<E: fmt::Display + fmt::Debug + Send + Sync + 'static>(error: &anyhow::Error) -> bool {
     error.is::<E>() || error.downcast_ref::<Hinted>().is_some_and(|hinted| is_of::<E>(&hinted.error))
@@ -67,6 +109,10 @@ pub fn explain(error: &anyhow::Error) -> String {
 
 /// The file, node or tensor at the beginning of an error's text: `x` of "`x`: …" and of "node `x` (Conv): …".
 pub fn place_of(text: &str) -> Option<&str> {
+    place_and_rest(text).map(|(place, _)| place)
+}
+
+fn place_and_rest(text: &str) -> Option<(&str, &str)> {
     let (what, rest) = text.split_once('`')?;
     let is_word = |word: &str| word.is_empty() || word.ends_with(' ') && !word.trim().contains(' ');
     let (place, rest) = rest.split_once('`')?;
@@ -74,7 +120,7 @@ pub fn place_of(text: &str) -> Option<&str> {
         Some(rest) => rest.split_once(')')?.1,
         None => rest,
     };
-    (is_word(what) && rest.starts_with(':')).then_some(place)
+    (is_word(what) && rest.starts_with(':')).then_some((place, rest))
 }
 
 /// Most letters of a word of a printed line, and of a line.
@@ -184,6 +230,9 @@ pub fn plain(message: &str) -> String {
             return format!("{key}{rest}");
         }
     }
+    if message.starts_with("data did not match any variant") {
+        return "found a value of another form than expected".to_string();
+    }
     match (message.strip_prefix("duplicate field "), message.strip_prefix("unknown variant ")) {
         (Some(key), _) => format!("key {key} is given twice"),
         (_, Some(rest)) => format!("unknown value {rest}"),
@@ -194,6 +243,7 @@ pub fn plain(message: &str) -> String {
 /// serde's words for a value that was found.
 fn found_words(found: &str) -> String {
     let kinds = ["integer ", "floating point ", "boolean "];
+    let found = found.strip_suffix(" as u128").or_else(|| found.strip_suffix(" as i128")).unwrap_or(found);
     match found {
         "unit value" | "null" => "nothing".to_string(),
         "map" => "keys with values".to_string(),
@@ -214,6 +264,8 @@ fn expected_words(expected: &str) -> &str {
         "u32" | "u64" | "usize" => "a whole number, 0 or more",
         "f32" | "f64" => "a number",
         "a boolean" => "true or false",
+        "any YAML value" => "a smaller number",
+        "a YAML tag starting with '!'" => "a name",
         "a string" => "text",
         "a sequence" => "a list",
         "a map" => "keys with values",

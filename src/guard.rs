@@ -1,8 +1,9 @@
 //! Ends a run that cannot go on where no error can be returned: memory that is not there, a mapped file that became
 //! shorter.
 //!
-//! Such a run ends with a message, exit code 1 and without temporary files. A failed allocation is never an error that a
-//! caller could take for a reason to go on with less: the written model would depend on the free memory.
+//! Such a run ends with a message, exit code 1 and without temporary files; where a signal asks it to end, it leaves none
+//! either. A failed allocation is never an error that a caller could take for a reason to go on with less: the written model
+//! would depend on the free memory.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -43,6 +44,43 @@ pub fn install(report: Report) {
     unsafe {
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
         libc::signal(libc::SIGBUS, on_bus_error as extern "C" fn(libc::c_int) as libc::sighandler_t);
+    }
+    #[cfg(unix)]
+    end_by_signals();
+}
+
+/// Deletes the temporary files where the run is asked to end, and lets it end by that signal. A thread waits for the signals, as
+/// little may be done in a handler. Threads that start later inherit the mask.
+#[cfg(unix)]
+fn end_by_signals() {
+    const SIGNALS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+    // SAFETY: a mask of this function's own, filled before it is used.
+    let mask = unsafe {
+        let mut mask = std::mem::zeroed();
+        libc::sigemptyset(&raw mut mask);
+        for signal in SIGNALS {
+            libc::sigaddset(&raw mut mask, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const mask, std::ptr::null_mut());
+        mask
+    };
+    let wait = move || {
+        let mut signal = 0;
+        // SAFETY: the signals of the mask are blocked; the default action of each ends the process.
+        unsafe {
+            while libc::sigwait(&raw const mask, &raw mut signal) != 0 {}
+            if let Ok(files) = TEMPORARY.lock() {
+                files.iter().for_each(|file| drop(std::fs::remove_file(file)));
+                libc::signal(signal, libc::SIG_DFL);
+                libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const mask, std::ptr::null_mut());
+                libc::raise(signal);
+            }
+            libc::_exit(FAILED)
+        }
+    };
+    if std::thread::Builder::new().stack_size(1 << 16).spawn(wait).is_err() {
+        // SAFETY: as above.
+        unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const mask, std::ptr::null_mut()) };
     }
 }
 

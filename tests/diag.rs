@@ -1,7 +1,9 @@
 //! Messages for the user: hints and suggestions.
 
 use anyhow::{Context, anyhow};
-use mqq::diag::{WithHint, copy_of, did_you_mean, explain, hint_of, place_of, shown};
+use mqq::diag::{
+    WithHint, copy_of, did_you_mean, explain, explain_with_hint, hint_of, hint_or_general, place_of, shown,
+};
 
 #[test]
 fn suggests_only_what_is_near() {
@@ -24,6 +26,22 @@ fn hints_stay_beside_the_text() {
     assert_eq!(explain(&copy_of(&error)), explain(&error));
     assert!(explain(&error).ends_with("is blue\nhint: paint it\nhint: or leave it"));
     assert_eq!(explain(&anyhow!("is blue")), "is blue");
+}
+
+#[test]
+fn an_error_without_a_hint_has_that_of_its_kind() {
+    for (text, hint) in [
+        ("`m.onnx`: node `a.npy` is blue", "onnx.checker"),
+        ("`m.onnx`: `x.NPZ`: is blue", "--skip-bad-data"),
+        ("`é.yaml`:3: `a`: is blue", "docs/backends.md"),
+        ("é ``: is blue", "mqq help"),
+        ("``: ``: is blue", "mqq help"),
+        ("is blue", "mqq help"),
+    ] {
+        assert!(hint_or_general(&anyhow!("{text}")).contains(hint), "{text}");
+        assert!(explain_with_hint(&anyhow!("{text}")).contains("is blue\nhint: "), "{text}");
+    }
+    assert_eq!(explain_with_hint(&anyhow!("is blue").hint("paint it")), "is blue\nhint: paint it");
 }
 
 #[test]

@@ -126,6 +126,16 @@ fn functions_that_cannot_be_inlined_are_named() {
     };
     let mut bombs: Vec<FunctionProto> = (0..9).map(bomb).collect();
     bombs.push(function("F9", &["in"], &["out"], vec![node("", "Relu", &["in"], &["out"])]));
+    // Each is known when the next one calls it.
+    let chain = |level: usize| {
+        function(&format!("C{level}"), &["t"], &["u"], vec![node("mine", &format!("C{}", level + 1), &["t"], &["u"])])
+    };
+    let mut chained: Vec<FunctionProto> = (0..100).map(chain).collect();
+    chained.push(function("C100", &["t"], &["u"], vec![node("", "Relu", &["t"], &["u"])]));
+    let upwards = (0..=100)
+        .rev()
+        .map(|level| node("mine", &format!("C{level}"), &["a"], &[if level == 0 { "b" } else { "" }]))
+        .collect();
     let wide = vec![node("mine", "One", &["a", "a"], &["b"])];
     let one = function("One", &["in"], &["out"], vec![node("", "Relu", &["in"], &["out"])]);
     for (model, expected) in [
@@ -134,6 +144,7 @@ fn functions_that_cannot_be_inlined_are_named() {
             model(call("Other"), vec![other_opset]),
             "function `Other` uses version 11 of operator set `ai.onnx`, expected 17",
         ),
+        (model(upwards, chained), "functions call each other more than 64 deep"),
         (model(call("F0"), bombs), "functions have over 1000000 nodes"),
         (model(wide, vec![one]), "node `b` (One): has 2 inputs, expected at most 1, those of its function"),
     ] {

@@ -5,6 +5,7 @@ use crate::support::{Attr, GraphBuilder, repository};
 use assert_cmd::Command;
 use mqq::onnx;
 use mqq::onnx::proto::*;
+use prost::Message;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -21,7 +22,7 @@ fn fails(model: &Path, data: &[&Path], extra: &[&str]) -> String {
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(output.stdout.is_empty());
-    assert!(stderr.starts_with("error: ") && !stderr.contains("panick"), "{stderr}");
+    assert!(stderr.starts_with("error: ") && !stderr.contains("panick") && stderr.contains("\nhint: "), "{stderr}");
     assert_eq!(fs::read_dir(out.path()).unwrap().count(), 0, "{stderr}");
     stderr
 }
@@ -470,6 +471,41 @@ fn errors_of_the_engine_name_the_node() {
         let path = save(model, &folder, &format!("{k}.onnx"));
         let error = fails(&path, &[&images()], &["--preprocess", "half", "--effort", "0"]);
         assert!(error.contains("node `") && error.contains("_b`") || error.contains("tensor `b`"), "{k}: {error}");
+        let of_its_code =
+            ["unify", "Unify", "analyse", "Translating", "out of bounds", "out of range", "unexpectedly", "Val("];
+        assert!(!of_its_code.iter().any(|words| error.contains(words)), "{k}: {error}");
+    }
+}
+
+#[test]
+fn ids_outside_of_the_vocabulary_are_named() {
+    let folder = TempDir::new().unwrap();
+    let mut g = GraphBuilder::new(17);
+    g.weight("table", &[10, 4]);
+    g.input("ids", &[1, 3]);
+    g.op("Gather", &["table", "ids"], "rows");
+    g.weight("w", &[4, 5]);
+    g.op("MatMul", &["rows", "w"], "y");
+    let mut model = g.output("y").build();
+    let input = &mut model.graph.as_mut().unwrap().input[0];
+    input.r#type.as_mut().unwrap().tensor_type.as_mut().unwrap().elem_type = Some(7);
+    let path = save(&model, &folder, "m.onnx");
+    for (id, is_inside) in [(9, true), (-10, true), (10, false), (-11, false), (1 << 40, false)] {
+        let ids = folder.path().join("ids.pb");
+        fs::write(&ids, onnx::tensor::from_i64("ids", &[1, 3], &[0, id, 1]).unwrap().encode_to_vec()).unwrap();
+        match is_inside {
+            true => {
+                let out = folder.path().join("q.onnx");
+                let args = ["calibrate", "-b", "onnxruntime", "-o"];
+                let ran = run(mqq().args(args).arg(out).arg(&path).arg("--data").arg(&ids));
+                assert_eq!(ran.code, 0, "{}", ran.stderr);
+            }
+            false => {
+                let error = fails(&path, &[&ids], &[]);
+                let expected = format!("node `Gather_rows` (Gather): index is {id}, expected -10 to 9");
+                assert!(error.contains(&expected) && error.contains("ids.pb"), "{error}");
+            }
+        }
     }
 }
 

@@ -5,8 +5,11 @@ use mqq::onnx;
 use mqq::onnx::graph::GraphIndex;
 use mqq::onnx::integers::{integer_values, scale_values, type_name, type_number};
 use mqq::onnx::node::multiply_adds;
-use mqq::onnx::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
+use mqq::onnx::proto::{
+    AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, ValueInfoProto,
+};
 use mqq::onnx::tensor::{DataType, f32_values, from_f32, from_integers, i64_values, shape};
+use prost::Message;
 use tempfile::TempDir;
 
 fn raw(data_type: i32, n_values: i64, bytes: &[u8]) -> TensorProto {
@@ -193,4 +196,57 @@ fn recurrent_operators_multiply_at_each_step() {
         _ => None,
     };
     assert_eq!(multiply_adds(&node, shape), Some(5 * 2 * 2 * 16 * (3 + 4)));
+}
+
+#[test]
+fn sparse_tensors_are_filled_in() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let full = [0.0, 0.0, 1.5, 0.0, -2.0, 0.0];
+    let sparse = |indices: &[i64], shape: &[usize], dims: &[i64]| SparseTensorProto {
+        values: Some(onnx::tensor::from_f32("s", &[2], &[1.5, -2.0]).unwrap()),
+        indices: Some(onnx::tensor::from_i64("", shape, indices).unwrap()),
+        dims: dims.to_vec(),
+    };
+    let loaded = |sparse: &SparseTensorProto, is_node: bool| {
+        let mut g = GraphBuilder::new(17);
+        g.input("x", &[2, 3]);
+        g.op("Add", &["x", "s"], "y");
+        let mut model = g.output("y").build();
+        let graph = model.graph.as_mut().unwrap();
+        match is_node {
+            true => {
+                let value = AttributeProto {
+                    name: Some("sparse_value".into()),
+                    r#type: Some(11),
+                    sparse_tensor: Some(sparse.encode_to_vec().into()),
+                    ..Default::default()
+                };
+                let (op_type, output) = (Some("Constant".into()), vec!["s".into()]);
+                graph.node.insert(0, NodeProto { op_type, output, attribute: vec![value], ..Default::default() });
+            }
+            false => graph.sparse_initializer.push(sparse.clone()),
+        }
+        let path = folder.path().join("m.onnx");
+        std::fs::write(&path, model.encode_to_vec()).unwrap();
+        onnx::load_whole(&path).map(|loaded| loaded.model.graph.unwrap())
+    };
+    for good in [sparse(&[2, 4], &[2], &[2, 3]), sparse(&[0, 2, 1, 1], &[2, 2], &[2, 3])] {
+        let graph = loaded(&good, false).unwrap();
+        assert!(graph.sparse_initializer.is_empty());
+        assert_eq!(onnx::tensor::f32_values(&graph.initializer[0]).unwrap(), full);
+        assert_eq!((graph.initializer[0].name(), &graph.initializer[0].dims), ("s", &vec![2, 3]));
+        let graph = loaded(&good, true).unwrap();
+        let tensor = graph.node[0].attribute[0].t.as_ref().unwrap();
+        assert_eq!(onnx::tensor::f32_values(tensor).unwrap(), full);
+    }
+    for (bad, expected) in [
+        (sparse(&[2, 6], &[2], &[2, 3]), "index is 6, expected 0 to 5"),
+        (sparse(&[2, 4], &[2], &[1 << 20, 1 << 20]), "expected at most 1073741824 bytes in full"),
+        (sparse(&[2, 4, 5], &[3], &[2, 3]), "indices have the shape [3]"),
+    ] {
+        for is_node in [false, true] {
+            let error = format!("{:#}", loaded(&bad, is_node).map(drop).unwrap_err());
+            assert!(error.contains("sparse tensor") && error.contains(expected), "{error}");
+        }
+    }
 }

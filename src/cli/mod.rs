@@ -32,7 +32,7 @@ mod zoo;
 mod zoo_file;
 
 use crate::data;
-use crate::diag::{Exit, WithHint, hint_of, place_of};
+use crate::diag::{Exit, WithHint, hint_or_general, place_of};
 use crate::guard;
 use anyhow::Context;
 use clap::error::ErrorKind;
@@ -263,8 +263,8 @@ struct ErrorReport {
 impl ErrorReport {
     fn of(error: &anyhow::Error) -> ErrorReport {
         let text = format!("{error:#}");
-        let hint = Some(hint_of(error)).filter(|hint| !hint.is_empty());
-        ErrorReport { place: place_of(&text).map(str::to_string), hint: hint.map(str::to_string), error: text }
+        let hint = Some(hint_or_general(error));
+        ErrorReport { place: place_of(&text).map(str::to_string), hint, error: text }
     }
 }
 

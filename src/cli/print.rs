@@ -4,7 +4,7 @@
 //! the exit code is the work's. Other write errors, such as a full disk, turn [`Exit::Done`] into [`Exit::Failed`] at
 //! the end.
 
-use crate::diag::{Exit, controls, escaped, explain, shown};
+use crate::diag::{Exit, controls, escaped, explain_with_hint, shown};
 use crate::progress::Tick;
 use crate::report::JsonObject;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -65,7 +65,7 @@ macro_rules! err {
 
 /// The error, and its hints on lines of their own.
 pub fn error(error: &anyhow::Error) {
-    STDERR.lines(&format!("error: {}", explain(error)));
+    STDERR.lines(&format!("error: {}", explain_with_hint(error)));
 }
 
 /// Prints an object as JSON on stdout, with the version of its keys.

@@ -8,7 +8,7 @@ use super::options::PrintArgs;
 use super::print::{self, err, out};
 use super::zoo_file::{Entry, ZooFile};
 use super::{ErrorReport, Failure, junit};
-use crate::diag::{Exit, count, explain, file_name};
+use crate::diag::{Exit, count, explain_with_hint, file_name};
 use crate::onnx::{RunFile, Staged, check_outputs};
 use crate::report;
 use anyhow::{Context, Result};
@@ -274,7 +274,7 @@ fn one(at: usize, entry: &Entry, threads: usize, process: &AtomicU32) -> Done {
     if let Err(error) = entry.ensure_evaluable() {
         let of_error = serde_json::to_value(ErrorReport::of(&error)).unwrap_or_default();
         let results = vec![with_model(of_error, &model)];
-        let said = format!("error: {}\n", explain(&error));
+        let said = format!("error: {}\n", explain_with_hint(&error));
         return Done { at, results, exit: Exit::Failed, said, seconds: start.elapsed().as_secs_f64(), peak: 0 };
     }
     let mut results = match program(&command, process) {

@@ -37,6 +37,9 @@ pub fn to_f32(value: &Tensor) -> Result<Vec<f32>> {
         return Ok(values.to_vec());
     }
     let dt = value.datum_type();
+    if dt == TDim::datum_type() {
+        return to_f32(&*value.cast_to::<i64>()?);
+    }
     if !(dt.is_number() || dt == bool::datum_type()) {
         bail!("element type is {dt:?}, expected a number");
     }

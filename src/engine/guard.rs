@@ -5,6 +5,9 @@ use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
+/// How the text of an error begins that was a panic of the engine.
+pub(super) const STOPPED: &str = "the engine stopped unexpectedly";
+
 thread_local! {
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
@@ -29,6 +32,6 @@ pub fn guarded<T>(job: impl FnOnce() -> Result<T>) -> Result<T> {
             .map(String::as_str)
             .or_else(|| payload.downcast_ref::<&str>().copied())
             .unwrap_or("no message");
-        Err(anyhow!("the engine stopped unexpectedly: {message}"))
+        Err(anyhow!("{STOPPED}: {message}"))
     })
 }

@@ -1,6 +1,7 @@
 //! The node that an error of the engine is about.
 
 use super::Parsed;
+use super::guard::STOPPED;
 use crate::diag::{WithHint, hint_of, is_of};
 use crate::onnx::inputs::{OpenShape, Shapes};
 use crate::onnx::node::node_name;
@@ -17,8 +18,8 @@ pub(super) fn located(error: anyhow::Error, model: &ModelProto, shapes: &Shapes)
     if is_of::<OpenShape>(&error) {
         return error;
     }
-    let text = error.root_cause().to_string();
-    let is_located = text.contains('`');
+    let found = error.root_cause().to_string();
+    let is_located = is_ours(&found);
     let nodes = model.graph.as_ref().map_or(&[][..], |graph| &graph.node);
     let node = match is_located {
         true => None,
@@ -27,8 +28,61 @@ pub(super) fn located(error: anyhow::Error, model: &ModelProto, shapes: &Shapes)
         }
     };
     let place = node.map(|node| format!("node `{}` ({}): ", node_name(node), node.op_type())).unwrap_or_default();
-    anyhow!("{place}{text}").hint(hint_of(&error))
+    anyhow!("{place}{}", reason(&found)).hint(hint_of(&error)).hint(if node.is_some() { hint(&found) } else { "" })
 }
+
+/// Whether a text is of mqq, which names places; the engine only cites its own code.
+fn is_ours(text: &str) -> bool {
+    text.contains('`') && !text.starts_with("Condition failed") && !text.starts_with(STOPPED)
+}
+
+/// Parts of the engine's messages where an input must be a constant.
+const OF_CONSTANTS: [&str; 6] =
+    ["onstant", " const", "is variable", "to be determined", "known scalar", "Neither sizes nor scales"];
+/// Parts of the engine's messages that are about its own code.
+const OF_ITS_CODE: [&str; 16] = [
+    "DatumType", "TDim", "Val(", "Fact", "TypedOp", "Symbol", "super type", "Node", "node #", "Translating",
+    "Evaluating", "Loop detected", "Condition failed", "out of", "got ", STOPPED,
+];
+
+/// Why the engine refuses a node, in words of ONNX.
+pub(super) fn reason(text: &str) -> String {
+    if is_ours(text) {
+        return text.to_string();
+    }
+    if let Some((_, found)) = text.split_once("Unknown DatumType ") {
+        return format!("the engine does not compute with the element type {}", found.to_lowercase());
+    }
+    if let Some((_, sides)) = text.split_once("Impossible to unify ") {
+        let sides = sides.trim_end_matches('.').replace("Val(", "").replace([')', '('], "");
+        return match sides.split_once(" with ") {
+            Some((a, b)) if a.parse::<i64>().is_ok() && b.parse::<i64>().is_ok() => {
+                format!("its shapes contradict each other: {a} and {b}, expected the same")
+            }
+            _ => "its shapes or types contradict each other".to_string(),
+        };
+    }
+    let of = |parts: &[&str]| parts.iter().any(|part| text.contains(part));
+    match of(&OF_ITS_CODE) || text.contains("None") {
+        true if of(&OF_CONSTANTS) => "the engine takes one of its inputs as a constant only".to_string(),
+        true => "the engine does not run it with these inputs, shapes or attributes".to_string(),
+        false => text.to_string(),
+    }
+}
+
+/// The way around a node that the engine refuses.
+fn hint(text: &str) -> &'static str {
+    match OF_CONSTANTS.iter().any(|part| text.contains(part)) {
+        true => {
+            "fix the shapes of the inputs and fold constants (onnxsim, onnxslim), or quantize up to a tensor in front of it with --outputs"
+        }
+        false => HINT,
+    }
+}
+
+/// The way around operators that the engine does not run.
+pub(super) const HINT: &str =
+    "--outputs TENSOR of `mqq calibrate` quantizes up to a tensor in front of it, and leaves the rest float";
 
 /// The node that the engine names, as in `Failed analyse for node #3 "name" ConvHir`.
 fn named<'m>(text: &str, nodes: &'m [NodeProto]) -> Option<&'m NodeProto> {

@@ -1,5 +1,6 @@
 //! Models that the engine cannot run, refused before anything runs.
 
+use super::located::HINT;
 use crate::diag::{WithHint, count};
 use crate::onnx::node::{self, node_name};
 use crate::onnx::proto::ModelProto;
@@ -33,7 +34,7 @@ pub(super) fn check_implemented(model: &InferenceModel) -> Result<()> {
     let is_fused = missing.keys().any(|op| FUSED_BY_RUNTIME.contains(&op.as_str()));
     Err(error.hint(match is_fused {
         true => "operators that ONNX Runtime's optimizer made: take the model from before it",
-        false => "",
+        false => HINT,
     }))
 }
 

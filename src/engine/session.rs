@@ -2,13 +2,16 @@
 
 use super::convert;
 use super::guard::guarded;
+use super::located::reason;
 use super::value::Value;
 use crate::data::{Array, Values};
+use crate::diag::{WithHint, hint_of};
 use crate::onnx::inputs::InputSpec;
 use anyhow::{Context, Result, anyhow, ensure};
 use std::cell::Cell;
 use std::sync::Arc;
 use tract_onnx::prelude::*;
+use tract_onnx::tract_core::ops::array::Gather;
 use tract_onnx::tract_core::plan;
 
 /// A model that is ready to run. Threads share it; each has its own [`Session`].
@@ -118,6 +121,9 @@ impl Session {
         let ran = guarded(|| {
             let outcome = self.state.run_plan_with_eval(inputs, |context, op_state, node, inputs| {
                 at.set(Some(node.id));
+                if let Some(gather) = node.op_as::<Gather>() {
+                    ensure_inside(gather, &inputs)?;
+                }
                 let values = plan::eval(context, op_state, node, inputs)?;
                 for &(slot, observed_idx) in &engine.taps[node.id] {
                     let value: &Tensor = &values[slot];
@@ -136,11 +142,31 @@ impl Session {
         ran.map_err(|error| {
             let nodes = &engine.plan.model().nodes;
             let node = at.get().and_then(|id| nodes.get(id)).filter(|_| !error.to_string().contains('`'));
-            let place = node.map(|node| format!("node `{}` ({}): ", node.name, node.op.name())).unwrap_or_default();
+            let place = node
+                .map(|node| format!("node `{}` ({}): ", node.name, node.op.name().trim_start_matches("mqq.")))
+                .unwrap_or_default();
             match error.to_string().starts_with("Evaluating #") {
-                true => anyhow!("{place}{}", error.root_cause()),
-                false => anyhow!("{place}{error:#}"),
+                true => anyhow!("{place}{}", reason(&error.root_cause().to_string())).hint(hint_of(&error)),
+                false => anyhow!("{place}{}", reason(&format!("{error:#}"))).hint(hint_of(&error)),
             }
         })
+    }
+}
+
+/// Refuses indices outside of what they point into: the ids of another vocabulary, for instance.
+fn ensure_inside(gather: &Gather, inputs: &[TValue]) -> TractResult<()> {
+    let (Some(data), Some(indices)) = (inputs.first(), inputs.get(1)) else { return Ok(()) };
+    let Some(&size) = data.shape().get(gather.axis) else { return Ok(()) };
+    let Some(indices) = indices.as_plain_ram().and_then(|it| it.as_slice::<i64>().ok()) else { return Ok(()) };
+    let size = size as i64;
+    match indices.iter().find(|&&index| index < -size || index >= size) {
+        None => Ok(()),
+        Some(index) => Err(anyhow!(
+            "index is {index}, expected {} to {} for the size {size} of axis {}",
+            -size,
+            size - 1,
+            gather.axis
+        )
+        .hint("ids in the data must be of the model's vocabulary: look at the tokenizer, or at the file")),
     }
 }

@@ -29,9 +29,12 @@ pub fn inline(model: &mut ModelProto) -> Result<()> {
     let by_key: BTreeMap<Key, &FunctionProto> =
         functions.iter().map(|it| (key(it.domain(), it.name(), it.overload()), it)).collect();
     let graph = model.graph_mut()?;
+    let mut sizes = Sizes { functions: &by_key, known: BTreeMap::new() };
+    let Size { n_nodes, .. } = sizes.of(&graph.node, 0)?;
+    ensure!(n_nodes <= MAX_NODES, "its functions have over {MAX_NODES} nodes once they are inlined");
     let names = Names::of(graph);
-    let mut inliner = Inliner { functions: by_key, names, used: BTreeMap::new(), n_nodes: 0 };
-    inliner.graph(graph, 0)?;
+    let mut inliner = Inliner { functions: by_key, names, used: BTreeMap::new() };
+    inliner.graph(graph)?;
     let used = inliner.used;
     used.into_values().try_for_each(|function| import_operators(model, function))
 }
@@ -50,34 +53,82 @@ struct Inliner<'a> {
     names: Names,
     /// The functions that were called.
     used: BTreeMap<Key, &'a FunctionProto>,
+}
+
+/// Sizes of graphs once functions are inlined, found before anything is copied.
+struct Sizes<'f, 'a> {
+    functions: &'f BTreeMap<Key, &'a FunctionProto>,
+    known: BTreeMap<Key, Size>,
+}
+
+#[derive(Clone, Copy)]
+struct Size {
     n_nodes: usize,
+    /// The most functions in it that call each other.
+    height: usize,
+}
+
+impl Sizes<'_, '_> {
+    /// The size of the nodes of a graph that is `depth` calls deep.
+    fn of(&mut self, nodes: &[NodeProto], depth: usize) -> Result<Size> {
+        let mut sum = Size { n_nodes: 0, height: 0 };
+        for node in nodes {
+            let size = self.of_node(node, depth)?;
+            sum.n_nodes = sum.n_nodes.saturating_add(size.n_nodes);
+            sum.height = sum.height.max(size.height);
+        }
+        Ok(sum)
+    }
+
+    fn of_node(&mut self, node: &NodeProto, depth: usize) -> Result<Size> {
+        let key = key(node.domain(), node.op_type(), node.overload());
+        let Some(function) = self.functions.get(&key) else {
+            let mut size = Size { n_nodes: 1, height: 0 };
+            for graph in node.attribute.iter().flat_map(|it| it.g.iter().chain(&it.graphs)) {
+                let inner = self.of(&graph.node, depth)?;
+                size.n_nodes = size.n_nodes.saturating_add(inner.n_nodes);
+                size.height = size.height.max(inner.height);
+            }
+            return Ok(size);
+        };
+        let known = self.known.get(&key).copied();
+        let is_deep = depth + known.map_or(1, |size| size.height) > MAX_DEPTH;
+        let place = || format!("node `{}` ({})", node_name(node), node.op_type());
+        ensure!(!is_deep, "{}: functions call each other more than {MAX_DEPTH} deep", place());
+        match known {
+            Some(size) => Ok(size),
+            None => {
+                let body = self.of(&function.node, depth + 1)?;
+                let size = Size { height: body.height + 1, ..body };
+                self.known.insert(key, size);
+                Ok(size)
+            }
+        }
+    }
 }
 
 impl<'a> Inliner<'a> {
-    fn graph(&mut self, graph: &mut GraphProto, depth: usize) -> Result<()> {
-        graph.node = self.nodes(std::mem::take(&mut graph.node), depth)?;
+    fn graph(&mut self, graph: &mut GraphProto) -> Result<()> {
+        graph.node = self.nodes(std::mem::take(&mut graph.node))?;
         Ok(())
     }
 
-    fn nodes(&mut self, nodes: Vec<NodeProto>, depth: usize) -> Result<Vec<NodeProto>> {
+    fn nodes(&mut self, nodes: Vec<NodeProto>) -> Result<Vec<NodeProto>> {
         let mut inlined = Vec::with_capacity(nodes.len());
         for mut node in nodes {
             let key = key(node.domain(), node.op_type(), node.overload());
             let Some(&function) = self.functions.get(&key) else {
                 for attribute in &mut node.attribute {
                     let graphs = attribute.g.iter_mut().chain(&mut attribute.graphs);
-                    graphs.into_iter().try_for_each(|graph| self.graph(graph, depth))?;
+                    graphs.into_iter().try_for_each(|graph| self.graph(graph))?;
                 }
-                self.n_nodes += 1;
-                ensure!(self.n_nodes <= MAX_NODES, "its functions have over {MAX_NODES} nodes once they are inlined");
                 inlined.push(node);
                 continue;
             };
             let place = || format!("node `{}` ({})", node_name(&node), node.op_type());
-            ensure!(depth < MAX_DEPTH, "{}: functions call each other more than {MAX_DEPTH} deep", place());
             self.used.insert(key, function);
             let body = self.call(&node, function).with_context(place)?;
-            inlined.extend(self.nodes(body, depth + 1)?);
+            inlined.extend(self.nodes(body)?);
         }
         Ok(inlined)
     }

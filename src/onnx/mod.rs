@@ -18,6 +18,7 @@ mod outputs;
 mod pieces;
 pub mod proto;
 mod sound;
+mod sparse;
 mod staged;
 pub mod tensor;
 mod valid;
@@ -53,6 +54,7 @@ fn parse(path: &Path) -> Result<ModelProto> {
     let file = foreign::open(path)?;
     ensure!(file.metadata()?.len() > 0, "is empty, expected an ONNX model");
     let model = ModelProto::decode(mapped::map(&file)?)
+        .ok()
         .context("is not an ONNX model, or is truncated: it does not parse as `ModelProto`")?;
     ensure!(model.graph.is_some(), "has no graph, expected an ONNX model");
     ensure!(model.ir_version.is_some_and(|version| version > 0), "has no IR version, expected an ONNX model");
@@ -61,21 +63,23 @@ fn parse(path: &Path) -> Result<ModelProto> {
 
 /// A model with all its tensors and without functions.
 pub struct Loaded {
-    /// The model; no tensor is external, and functions are inlined.
+    /// The model; no tensor is external or sparse, and functions are inlined.
     pub model: ModelProto,
     /// Whether a tensor was external.
     pub has_external_data: bool,
 }
 
-/// Reads a model and its external tensors, all through memory maps, and inlines its functions.
+/// Reads a model and its external tensors, all through memory maps, inlines its functions and fills in its sparse tensors.
 ///
 /// # Errors
-/// As [`load`], if an external file is missing, too short or outside the model's folder, and if a function cannot be inlined.
+/// As [`load`], if an external file is missing, too short or outside the model's folder, if a function cannot be inlined, and
+/// if a sparse tensor is wrong.
 pub fn load_whole(path: &Path) -> Result<Loaded> {
     let mut model = load(path)?;
     functions::inline(&mut model).with_context(|| format!("`{}`", path.display()))?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let has_external_data = external::resolve(&mut model, folder).with_context(|| format!("`{}`", path.display()))?;
+    sparse::fill_in(&mut model).with_context(|| format!("`{}`", path.display()))?;
     Ok(Loaded { model, has_external_data })
 }
 

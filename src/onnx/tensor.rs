@@ -158,6 +158,29 @@ pub fn ensure_whole(tensor: &TensorProto) -> Result<()> {
     Ok(())
 }
 
+/// The values of a tensor of numbers of whole bytes, little-endian.
+///
+/// # Errors
+/// If it does not hold as many as its shape has places.
+pub fn raw_bytes(tensor: &TensorProto) -> Result<Bytes> {
+    ensure_whole(tensor)?;
+    ensure!(!is_external(tensor), "data are in an external file, expected them in the model");
+    if let Some(raw) = &tensor.raw_data {
+        return Ok(raw.clone());
+    }
+    let bytes = |bytes: &dyn Fn() -> Vec<u8>| Ok(bytes().into());
+    match (tensor.data_type(), element_bytes(tensor.data_type())) {
+        (1, _) => bytes(&|| tensor.float_data.iter().flat_map(|v| v.to_le_bytes()).collect()),
+        (11, _) => bytes(&|| tensor.double_data.iter().flat_map(|v| v.to_le_bytes()).collect()),
+        (7, _) => bytes(&|| tensor.int64_data.iter().flat_map(|v| v.to_le_bytes()).collect()),
+        (12 | 13, Some(n)) => {
+            bytes(&|| tensor.uint64_data.iter().flat_map(|v| v.to_le_bytes().into_iter().take(n)).collect())
+        }
+        (_, Some(n)) => bytes(&|| tensor.int32_data.iter().flat_map(|v| v.to_le_bytes().into_iter().take(n)).collect()),
+        (other, None) => bail!("element type is {other}, expected numbers of whole bytes"),
+    }
+}
+
 /// Whether the data is in another file (`data_location` is EXTERNAL).
 pub fn is_external(tensor: &TensorProto) -> bool {
     const EXTERNAL: i32 = 1;

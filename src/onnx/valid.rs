@@ -75,8 +75,11 @@ pub fn check_valid(model: &ModelProto) -> Result<()> {
         let domain = plain(set.domain());
         ensure!(
             !domain.is_empty() || set.version() <= LAST_OPSET,
-            "operator set is {}, expected at most {LAST_OPSET}, the last one that this version knows",
-            set.version()
+            anyhow!(
+                "operator set is {}, expected at most {LAST_OPSET}, the last one that this version knows",
+                set.version()
+            )
+            .hint("export the model with an older one, or convert it with onnx.version_converter in Python")
         );
         if let Some(other) = opsets.insert(domain, set.version()) {
             let (domain, version) = (shown(domain), set.version());
@@ -102,7 +105,7 @@ impl Checker<'_> {
         }
         for tensor in &graph.sparse_initializer {
             let name = tensor.values.as_ref().map_or("", |values| values.name());
-            sparse(tensor).with_context(|| format!("sparse tensor `{name}`"))?;
+            check_sparse(tensor).with_context(|| format!("sparse tensor `{name}`"))?;
         }
         for node in &graph.node {
             self.node(node).with_context(|| format!("node `{}` ({})", node_name(node), node.op_type()))?;
@@ -212,7 +215,7 @@ fn value(attribute: &AttributeProto) -> Result<()> {
 }
 
 /// The indices must be inside of the dimensions.
-fn sparse(tensor: &SparseTensorProto) -> Result<()> {
+pub(super) fn check_sparse(tensor: &SparseTensorProto) -> Result<()> {
     let values = tensor.values.as_ref().context("has no values")?;
     let n_values: usize = tensor::shape(values)?.iter().product();
     tensor::ensure_whole(values)?;

@@ -2,7 +2,7 @@
 
 use super::packed::unpack;
 use super::schema::{Encoding, SCHEMA_VERSION, Sidecar};
-use crate::diag::WithHint;
+use crate::diag::{WithHint, plain};
 use crate::foreign;
 use crate::onnx::edit::{ModelEdit, NewValues};
 use crate::onnx::graph::GraphIndex;
@@ -45,8 +45,9 @@ impl Sidecar {
             anyhow!("schema_version is {version}, expected 1.1 to {}.x", known.0)
                 .hint("calibrate again with this version of mqq")
         );
-        let sidecar: Sidecar = serde_json::from_value(value)
-            .with_context(|| format!("a key of schema_version {version} is missing or wrong"))?;
+        let sidecar: Sidecar = serde_json::from_value(value).map_err(|error| {
+            anyhow!("a key of schema_version {version} is missing or wrong: {}", plain(&error.to_string()))
+        })?;
         for encoding in sidecar.activation_encodings.iter().chain(&sidecar.param_encodings) {
             encoding.check().with_context(|| format!("tensor `{}`", encoding.name))?;
         }

@@ -134,7 +134,7 @@ def violations_of(trial, program, folder):
         names = [name for name in names if trial.node is False or not name.endswith((".onnx", ".npy", ".npz", ".png"))]
         if not names and not any(word in " ".join(errors) for word in ("stdout", "--", "out of memory")):
             found.append("no place")
-    if code and not killed and model:
+    if code and not (killed and trial.kill[1] == signal.SIGKILL) and model:
         if set(model.parent.iterdir()) - before:
             found.append("left behind")
     has_fault = killed or trial.limits or trial.beside or trial.mount

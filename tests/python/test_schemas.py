@@ -29,7 +29,6 @@ FAST = ["--effort", 0]
 # Properties that no object here has, with the reason.
 ABSENT = {
     "compare/tensors/added_failed": "every layer here runs by itself",
-    "check/results/hint": "no error of reading a model has advice",
     "stats-show/n_done": "of a run that was killed: test_statistics.py has one",
 }
 
