@@ -50,16 +50,21 @@ pub fn install(report: Report) {
 }
 
 /// Deletes the temporary files where the run is asked to end, and lets it end by that signal. A thread waits for the signals, as
-/// little may be done in a handler. Threads that start later inherit the mask.
+/// little may be done in a handler. Threads that start later inherit the mask. A signal that the caller ignores, as `nohup`
+/// does, stays ignored.
 #[cfg(unix)]
 fn end_by_signals() {
     const SIGNALS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
-    // SAFETY: a mask of this function's own, filled before it is used.
+    // SAFETY: a mask and an action of this function's own, filled before they are used.
     let mask = unsafe {
         let mut mask = std::mem::zeroed();
         libc::sigemptyset(&raw mut mask);
         for signal in SIGNALS {
-            libc::sigaddset(&raw mut mask, signal);
+            let mut now: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, std::ptr::null(), &raw mut now);
+            if now.sa_sigaction != libc::SIG_IGN {
+                libc::sigaddset(&raw mut mask, signal);
+            }
         }
         libc::pthread_sigmask(libc::SIG_BLOCK, &raw const mask, std::ptr::null_mut());
         mask
