@@ -4,7 +4,8 @@
 
 Violations: a signal or a panic; over 20 s; over 4 GB; an escape sequence, a forged line or a line of over 20,000 letters in
 the output; exit code 0 with a model that ONNX's checker refuses, or that differs from that of the same run without a fault;
-an error that names no place; files left behind; a model beside the sidecar of another run that nothing tells.
+an error that names no place, has no hint or is in words of the engine's code; files left behind; a model beside the sidecar
+of another run that nothing tells.
 Needs numpy, onnx and Pillow.
 """
 
@@ -40,6 +41,7 @@ MEMORY = 4 << 30
 limit = {"seconds": 20}
 EVIL = "\x1b[2J\x1b]0;title\x07\nerror: FORGED: all is well\r\x9b31m\u202e"
 FORGED = re.compile(r"^(error: )?FORGED", re.M)
+OF_ENGINE = re.compile(r"Failed analyse|Translating node|to unify|out of bounds|stopped unexpectedly|DatumType|TDim|Val\(")
 BACKENDS = ["tensorrt", "onnxruntime", "openvino", "qnn-htp", "tflite", "weight-only-int4", "onnxruntime-dynamic"]
 
 
@@ -134,6 +136,10 @@ def violations_of(trial, program, folder):
         names = [name for name in names if trial.node is False or not name.endswith((".onnx", ".npy", ".npz", ".png"))]
         if not names and not any(word in " ".join(errors) for word in ("stdout", "--", "out of memory")):
             found.append("no place")
+        if "\nhint: " not in text and "error: out of memory" not in text:
+            found.append("no hint")
+        if OF_ENGINE.search(text):
+            found.append("words of the engine")
     if code and not (killed and trial.kill[1] == signal.SIGKILL) and model:
         if set(model.parent.iterdir()) - before:
             found.append("left behind")
