@@ -310,4 +310,5 @@ def test_a_missed_gate_is_named():
 def test_an_unknown_metric_is_wrong_usage():
     code, stdout, stderr = compare(fixture("digits_cnn"), fixture("digits_cnn"), *DIGITS, "--fail-under", "psnr=1")
     assert (code, stdout) == (2, "")
-    assert "metric `psnr` is unknown, expected one of: overlap, sqnr, cosine, agreement, top1, max-error, top1-drop, top5, f1" in stderr
+    names = "overlap, sqnr, cosine, agreement, top1, max-error, top1-drop, top5, row-agreement, f1"
+    assert f"metric `psnr` is unknown, expected one of: {names}" in stderr

@@ -85,6 +85,18 @@ def test_an_interrupted_zoo_has_complete_results_and_goes_on(tmp_path):
             assert (out / f"{name}.tensorrt.{ending}").read_bytes() == expected
 
 
+def test_a_signal_that_the_caller_ignores_stays_ignored(tmp_path):
+    """As `nohup` has it."""
+    command = [MQQ, "calibrate", ROOT / "fixtures" / "digits_cnn.onnx", "-b", "tensorrt", "--data", DATA["data"],
+               "--preprocess", "half", "-o", tmp_path / "q.onnx"]
+    ignored = lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=ignored)
+    while run.poll() is None:
+        run.send_signal(signal.SIGHUP)
+        time.sleep(0.02)
+    assert run.returncode == 0 and (tmp_path / "q.onnx").exists()
+
+
 @pytest.mark.skipif(not MODELS, reason=f"no real models at {ZOO}")
 def test_all_real_models_and_the_bad_ones(tmp_path):
     zoo = write_zoo(tmp_path, {"backend": "tensorrt", "effort": 0, "limit": 8})

@@ -38,12 +38,6 @@ impl CellDirection<'_> {
     }
 }
 
-/// State and cell state, `[batch, hidden]` each.
-pub struct CellState {
-    pub hidden: Vec<f32>,
-    pub cell: Vec<f32>,
-}
-
 impl RecurrentCell {
     pub fn name(self) -> &'static str {
         match self {
@@ -79,25 +73,26 @@ impl RecurrentCell {
         bias.map(|(row, (of_inputs, of_state))| if is_apart(row) { *of_inputs } else { of_inputs + of_state }).collect()
     }
 
-    /// One step: `gates` are the inputs' products with the bias, `[gates * hidden]` for each sample; `None` where the
-    /// sequence has ended, and the sample keeps its state.
-    pub fn step(self, direction: &CellDirection, gates: &[Option<&[f32]>], state: &mut CellState) -> TractResult<()> {
-        let n = direction.hidden;
-        for (b, gates) in gates.iter().enumerate() {
-            let Some(gates) = gates else { continue };
-            let (hidden, cell) = (&mut state.hidden[b * n..(b + 1) * n], &mut state.cell[b * n..(b + 1) * n]);
-            match self {
-                RecurrentCell::Rnn => {
-                    let mut gates = gates.to_vec();
-                    add_products(direction.of_state, hidden, n, &mut gates);
-                    direction.apply(0, &mut gates)?;
-                    hidden.copy_from_slice(&gates);
-                }
-                RecurrentCell::Gru { linear_before_reset } => gru(direction, linear_before_reset, gates, hidden)?,
-                RecurrentCell::Lstm { couples_forget } => lstm(direction, couples_forget, gates, hidden, cell)?,
+    /// One step of a sample: `gates` are the inputs' products with the bias, `[gates * hidden]`; `hidden` and `cell` its state
+    /// and cell state, `[hidden]` each.
+    pub fn step(
+        self,
+        direction: &CellDirection,
+        gates: &[f32],
+        hidden: &mut [f32],
+        cell: &mut [f32],
+    ) -> TractResult<()> {
+        match self {
+            RecurrentCell::Rnn => {
+                let mut gates = gates.to_vec();
+                add_products(direction.of_state, hidden, direction.hidden, &mut gates);
+                direction.apply(0, &mut gates)?;
+                hidden.copy_from_slice(&gates);
+                Ok(())
             }
+            RecurrentCell::Gru { linear_before_reset } => gru(direction, linear_before_reset, gates, hidden),
+            RecurrentCell::Lstm { couples_forget } => lstm(direction, couples_forget, gates, hidden, cell),
         }
-        Ok(())
     }
 }
 

@@ -10,7 +10,7 @@ mod cells;
 mod rows;
 
 use activation::{CellActivation, CellFunctions};
-use cells::{CellDirection, CellState, RecurrentCell};
+use cells::{CellDirection, RecurrentCell};
 use rows::add_products;
 use std::borrow::Cow;
 use tract_onnx::model::{OnnxOpRegister, ParsingContext, optional_inputs, optional_outputs};
@@ -201,38 +201,25 @@ impl EvalOp for RecurrentOp {
             };
             let mut gates = self.cell.bias(&direction).repeat(n_steps * batch);
             add_products(&weights[d * rows * n_inputs..(d + 1) * rows * n_inputs], x, n_inputs, &mut gates);
-            // Places of a sample's values in the last states and in those of a step.
-            let of_last = |b: usize| if self.batch_first { b * n_directions + d } else { d * batch + b } * hidden;
-            let of_step = |t: usize, b: usize| match self.batch_first {
-                true => ((b * n_steps + t) * n_directions + d) * hidden,
-                false => ((t * n_directions + d) * batch + b) * hidden,
-            };
-            let first = |i: usize| -> TractResult<Vec<f32>> {
-                let first = rest(i)?;
-                let of_sample = |b: usize| first.map_or(vec![0.0; hidden], |it| it[of_last(b)..][..hidden].to_vec());
-                Ok((0..batch).flat_map(of_sample).collect())
-            };
-            let mut state = CellState { hidden: first(2)?, cell: first(3)? };
-            for step in 0..n_steps {
-                let time = |b: usize| {
-                    let n = lengths[b];
-                    (step < n).then(|| if *backward { n - 1 - step } else { step })
+            for b in 0..batch {
+                // Places of the sample's values in the last states, and in the gates and all states of a step.
+                let of_last = if self.batch_first { b * n_directions + d } else { d * batch + b } * hidden;
+                let of_gates = |t: usize| if self.batch_first { b * n_steps + t } else { t * batch + b } * rows;
+                let of_step = |t: usize| match self.batch_first {
+                    true => ((b * n_steps + t) * n_directions + d) * hidden,
+                    false => ((t * n_directions + d) * batch + b) * hidden,
                 };
-                let of_gates = |b: usize| {
-                    let t = time(b)?;
-                    Some(if self.batch_first { b * n_steps + t } else { t * batch + b } * rows)
+                let first = |i: usize| -> TractResult<Vec<f32>> {
+                    Ok(rest(i)?.map_or_else(|| vec![0.0; hidden], |first| first[of_last..][..hidden].to_vec()))
                 };
-                let now = (0..batch).map(|b| of_gates(b).map(|at| &gates[at..at + rows]));
-                self.cell.step(&direction, &now.collect::<Vec<_>>(), &mut state)?;
-                for (b, values) in (0..batch).zip(state.hidden.chunks_exact(hidden)) {
-                    if let Some(t) = time(b) {
-                        all[of_step(t, b)..][..hidden].copy_from_slice(values);
-                    }
+                let (mut state, mut cell_state) = (first(2)?, first(3)?);
+                for step in 0..lengths[b] {
+                    let t = if *backward { lengths[b] - 1 - step } else { step };
+                    self.cell.step(&direction, &gates[of_gates(t)..][..rows], &mut state, &mut cell_state)?;
+                    all[of_step(t)..][..hidden].copy_from_slice(&state);
                 }
-            }
-            for (last, values) in last.iter_mut().zip([&state.hidden, &state.cell]) {
-                for (b, values) in values.chunks_exact(hidden).enumerate() {
-                    last[of_last(b)..][..hidden].copy_from_slice(values);
+                for (last, values) in last.iter_mut().zip([&state, &cell_state]) {
+                    last[of_last..][..hidden].copy_from_slice(values);
                 }
             }
         }
