@@ -1,9 +1,10 @@
 //! The five best classes of classifiers.
 
 use super::classes::argmax;
-use super::metric::{Better, Figure, Metric};
+use super::layout::FloatOutput;
+use super::metric::{Better, Figure, Measure, Metric};
 use super::task_outputs::{ImageSums, TaskOutputs};
-use crate::heads::{ClassifyHead, PartRows, TaskName};
+use crate::heads::{ClassifyHead, PartRows, TaskHead, TaskName};
 
 /// Rows of class scores whose best class in float is among the five best in the quantized network, in percent; of more than
 /// five classes.
@@ -16,16 +17,24 @@ pub const TOP5: Metric = Metric {
     best: 100.0,
     about: "rows whose best class in float is among the five best in the quantized network",
     task: Some(TaskName::Classify),
-    prepare: |outputs, head| {
-        Box::new(ImageSums {
-            outputs: TaskOutputs::<ClassifyHead>::new(outputs, head),
-            n_sums: 2,
-            decode: |outputs, views| outputs.head.scores.rows(views),
-            add,
-            figure: |sums| (sums[0] > 0.0).then(|| Figure::of(100.0 * sums[1] / sums[0])),
-        })
-    },
+    prepare: |outputs, head| share_of_rows(outputs, head, add),
 };
+
+/// The share of rows that count, in percent; `add` gets the rows of an image, and adds those that could count and those that
+/// do.
+pub(super) fn share_of_rows(
+    outputs: &[FloatOutput],
+    head: Option<&TaskHead>,
+    add: fn(PartRows, PartRows, &mut [f64]),
+) -> Box<dyn Measure> {
+    Box::new(ImageSums {
+        outputs: TaskOutputs::<ClassifyHead>::new(outputs, head),
+        n_sums: 2,
+        decode: |outputs, views| outputs.head.scores.rows(views),
+        add,
+        figure: |sums| (sums[0] > 0.0).then(|| Figure::of(100.0 * sums[1] / sums[0])),
+    })
+}
 
 /// Classes that count as the best.
 const N_BEST: usize = 5;

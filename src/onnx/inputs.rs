@@ -169,7 +169,8 @@ fn open_axes(value: &ValueInfoProto) -> Vec<Option<String>> {
     shape.map(|shape| shape.dim.iter().enumerate().map(open).collect()).unwrap_or_default()
 }
 
-fn is_open(dim: &Dimension) -> bool {
+/// Whether a dimension has no number.
+pub fn is_open(dim: &Dimension) -> bool {
     dim.dim_value.is_none_or(|n| n < 0)
 }
 

@@ -6,6 +6,7 @@
 
 use super::Change;
 use crate::diag::WithHint;
+use crate::onnx::inputs::is_open;
 use crate::onnx::proto::{Dimension, ModelProto, TensorShapeProto, TensorType, ValueInfoProto};
 use crate::onnx::value_info::ValueInfos;
 use anyhow::{Result, anyhow, ensure};
@@ -81,12 +82,12 @@ fn tensor_type(value: &mut ValueInfoProto) -> Option<&mut TensorType> {
 
 /// Fixes an open dimension. Returns whether it was open.
 fn fix(dim: &mut Dimension, n: usize) -> bool {
-    let is_open = dim.dim_value.is_none_or(|value| value < 0);
-    if is_open {
+    let was_open = is_open(dim);
+    if was_open {
         dim.dim_value = Some(n as i64);
         dim.dim_param = None;
     }
-    is_open
+    was_open
 }
 
 /// Text such as `[N, 3, ?]`.

@@ -3,6 +3,7 @@
 use super::{Check, Finding, RuleReport, Severity};
 use crate::check::{QdqGraph, QdqNode, QdqOperator};
 use crate::onnx::check_sound;
+use crate::onnx::inputs::is_open;
 use crate::onnx::proto::{ModelProto, NodeProto};
 use crate::scheme::{ParameterKind, RuleCall};
 
@@ -84,7 +85,7 @@ fn static_inputs(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
             report.add(Finding::new("shape", "missing", "numbers").on(input.name()));
             continue;
         };
-        let open = shape.dim.iter().position(|dim| dim.dim_value.is_none_or(|n| n < 0));
+        let open = shape.dim.iter().position(is_open);
         if let Some(i) = open {
             let name = shape.dim.get(i).and_then(|dim| dim.dim_param.clone());
             let found = name.map_or("open".to_string(), |name| format!("`{name}`"));

@@ -171,7 +171,7 @@ impl EvalOp for RecurrentOp {
     fn eval(&self, _: &EvalContext, inputs: TVec<TValue>) -> TractResult<TVec<TValue>> {
         let data_type = inputs[0].datum_type();
         let inputs: Vec<Cow<Tensor>> = inputs.iter().map(|input| input.cast_to::<f32>()).collect::<TractResult<_>>()?;
-        let values = |position: usize| TractResult::Ok(inputs[position].try_as_plain_ram()?.as_slice::<f32>()?);
+        let values = |position: usize| inputs[position].try_as_plain_ram()?.as_slice::<f32>();
         let rest = |i: usize| self.rest[i].map(values).transpose();
         let &[first, second, n_inputs] = inputs[0].shape() else { bail!("{} axes, expected 3", inputs[0].rank()) };
         let [n_steps, batch] = if self.batch_first { [second, first] } else { [first, second] };
@@ -201,7 +201,7 @@ impl EvalOp for RecurrentOp {
             };
             let mut gates = self.cell.bias(&direction).repeat(n_steps * batch);
             add_products(&weights[d * rows * n_inputs..(d + 1) * rows * n_inputs], x, n_inputs, &mut gates);
-            for b in 0..batch {
+            for (b, &length) in lengths.iter().enumerate() {
                 // Places of the sample's values in the last states, and in the gates and all states of a step.
                 let of_last = if self.batch_first { b * n_directions + d } else { d * batch + b } * hidden;
                 let of_gates = |t: usize| if self.batch_first { b * n_steps + t } else { t * batch + b } * rows;
@@ -213,8 +213,8 @@ impl EvalOp for RecurrentOp {
                     Ok(rest(i)?.map_or_else(|| vec![0.0; hidden], |first| first[of_last..][..hidden].to_vec()))
                 };
                 let (mut state, mut cell_state) = (first(2)?, first(3)?);
-                for step in 0..lengths[b] {
-                    let t = if *backward { lengths[b] - 1 - step } else { step };
+                for step in 0..length {
+                    let t = if *backward { length - 1 - step } else { step };
                     self.cell.step(&direction, &gates[of_gates(t)..][..rows], &mut state, &mut cell_state)?;
                     all[of_step(t)..][..hidden].copy_from_slice(&state);
                 }

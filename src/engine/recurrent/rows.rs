@@ -52,8 +52,8 @@ fn add_block<S: Simd, const N: usize>(simd: S, rows: &[f32], x: &[f32], sums: &m
     for n in 1..N {
         rows_of[n] = S::as_simd_f32s(&rows[n * k..(n + 1) * k]);
     }
-    for n in 0..N {
-        rows_of[n].0 = &rows_of[n].0[..vectors.len()];
+    for row in &mut rows_of {
+        row.0 = &row.0[..vectors.len()];
     }
     for (at, &x) in vectors.iter().enumerate() {
         for n in 0..N {
