@@ -28,10 +28,10 @@ fn find(_: &Observer, statistics: &TensorStatistics, grid: &Grid) -> Result<Rang
         return Ok(whole);
     }
     let one_sided = !grid.is_centred() && (whole.min == 0.0 || whole.max == 0.0);
-    let n_levels = 1usize << (u32::from(grid.bits) - u32::from(!one_sided));
+    let level_bits = u32::from(grid.bits) - u32::from(!one_sided);
     let mut counts = linear_counts(statistics, amax);
     counts[0] = counts[1];
-    let threshold = best_threshold(&counts, n_levels) as f64 / N_BINS as f64 * amax;
+    let threshold = Divergences::of(&counts, level_bits).best_threshold() as f64 / N_BINS as f64 * amax;
     Ok(Range { min: whole.min.max(-threshold), max: whole.max.min(threshold) })
 }
 
@@ -56,81 +56,103 @@ fn linear_counts(statistics: &TensorStatistics, amax: f64) -> Vec<f64> {
     counts
 }
 
-/// Prefix sums, so that the sum over any run of bins is a difference.
-struct Prefix {
+/// Divergences by threshold, from sums over runs of bins.
+struct Divergences<'a> {
+    counts: &'a [f64],
+    /// Base-2 logarithm of the number of levels.
+    level_bits: u32,
     /// Prefix sums of the counts.
     count: Vec<f64>,
     /// Prefix sums of `count * ln(count)`.
     count_ln: Vec<f64>,
     /// Prefix sums of the number of non-empty bins.
     used: Vec<u32>,
+    /// Losses of runs by their first bin, for even and odd numbers of bins; NaN where unknown.
+    losses: [Vec<f64>; 2],
+    /// Number of bins of the runs in `losses`.
+    n_bins: [usize; 2],
 }
 
-impl Prefix {
-    fn of(counts: &[f64]) -> Prefix {
-        let mut prefix = Prefix { count: vec![0.0], count_ln: vec![0.0], used: vec![0] };
-        let (mut count, mut count_ln, mut used) = (0.0, 0.0, 0);
-        for &c in counts {
-            count += c;
-            if c > 0.0 {
-                count_ln += c * c.ln();
-                used += 1;
+impl<'a> Divergences<'a> {
+    fn of(counts: &'a [f64], level_bits: u32) -> Divergences<'a> {
+        let (mut count, mut count_ln, mut used) = (vec![0.0], vec![0.0], vec![0]);
+        for (i, &c) in counts.iter().enumerate() {
+            count.push(count[i] + c);
+            count_ln.push(count_ln[i] + times_ln(c));
+            used.push(used[i] + u32::from(c > 0.0));
+        }
+        Divergences { counts, level_bits, count, count_ln, used, losses: Default::default(), n_bins: [0; 2] }
+    }
+
+    /// The threshold in bins with the least divergence.
+    fn best_threshold(&mut self) -> usize {
+        /// Divergences that differ by less are equal: the precision of sums of differences.
+        const EQUAL: f64 = 1e-12;
+        let (mut best, mut best_divergence) = (self.counts.len(), f64::INFINITY);
+        for n in START_BIN..=self.counts.len() {
+            let divergence = self.divergence(n);
+            if divergence <= best_divergence + EQUAL {
+                (best, best_divergence) = (n, divergence.min(best_divergence));
             }
-            prefix.count.push(count);
-            prefix.count_ln.push(count_ln);
-            prefix.used.push(used);
         }
-        prefix
+        best
     }
-}
 
-/// The threshold in bins with the least divergence.
-fn best_threshold(counts: &[f64], n_levels: usize) -> usize {
-    /// Divergences that differ by less are equal: the precision of sums of differences.
-    const EQUAL: f64 = 1e-12;
-    let prefix = Prefix::of(counts);
-    let (mut best, mut best_divergence) = (counts.len(), f64::INFINITY);
-    for n in START_BIN..=counts.len() {
-        let divergence = divergence(counts, &prefix, n, n_levels);
-        if divergence <= best_divergence + EQUAL {
-            (best, best_divergence) = (n, divergence.min(best_divergence));
+    /// KL(P || Q) in nats for a threshold of `n` bins; infinite where outliers fall on an empty last bin.
+    ///
+    /// With counts c of P and q of Q's level, the terms of a level add up to
+    /// `(sum(c ln c) - sum(c) (ln total + ln q)) / total`. Without outliers, that is a loss which follows from the level's
+    /// bins alone, and a part which is the same for all counts.
+    fn divergence(&mut self, n: usize) -> f64 {
+        let kept = self.count[n];
+        let n_outliers = (self.count[self.counts.len()] - kept).max(0.0);
+        let last = self.counts[n - 1];
+        if kept == 0.0 || (n_outliers > 0.0 && last == 0.0) {
+            return f64::INFINITY;
         }
-    }
-    best
-}
-
-/// KL(P || Q) in nats for a threshold of `n` bins; infinite where outliers fall on an empty last bin.
-///
-/// With counts c of P and q of Q's level, the terms of a level add up to
-/// `(sum(c ln c) - sum(c) (ln total + ln q)) / total`, so that a level needs one logarithm.
-fn divergence(counts: &[f64], prefix: &Prefix, n: usize, n_levels: usize) -> f64 {
-    let kept = prefix.count[n];
-    let n_outliers = (prefix.count[counts.len()] - kept).max(0.0);
-    let last = counts[n - 1];
-    if kept == 0.0 || (n_outliers > 0.0 && last == 0.0) {
-        return f64::INFINITY;
-    }
-    let p_total = kept + n_outliers;
-    let ln_total = p_total.ln();
-    let mut sum = 0.0;
-    let mut start = 0;
-    for level in 0..n_levels.min(n) {
-        // Bins k with floor(k * n_levels / n) = level.
-        let end = if n <= n_levels { level + 1 } else { ((level + 1) * n).div_ceil(n_levels) };
-        let n_used = prefix.used[end] - prefix.used[start];
+        let p_total = kept + n_outliers;
+        let n_levels = 1 << self.level_bits;
+        let (mut sum, mut start) = (0.0, 0);
+        if n > n_levels {
+            for level in 1..n_levels {
+                // Bins k with floor(k * n_levels / n) below the level.
+                let end = (level * n + n_levels - 1) >> self.level_bits;
+                sum += self.loss(start, end);
+                start = end;
+            }
+        } else {
+            // Levels of one bin lose nothing.
+            start = n - 1;
+        }
+        let (ln_excess, n_used) = ((p_total / kept).ln(), self.used[n] - self.used[start]);
+        sum -= self.count[start] * ln_excess;
         if n_used > 0 {
-            let count = prefix.count[end] - prefix.count[start];
-            let ln_q = (count / f64::from(n_used) / kept).ln();
-            let mut p_count = count;
-            let mut p_count_ln = prefix.count_ln[end] - prefix.count_ln[start];
-            if end == n && last > 0.0 {
-                let with_outliers = last + n_outliers;
-                p_count += n_outliers;
-                p_count_ln += with_outliers * with_outliers.ln() - last * last.ln();
-            }
-            sum += p_count_ln - p_count * (ln_total + ln_q);
+            let count = kept - self.count[start];
+            let p_count_ln = self.count_ln[n] - self.count_ln[start] + times_ln(last + n_outliers) - times_ln(last);
+            sum += p_count_ln - (count + n_outliers) * (ln_excess + (count / f64::from(n_used)).ln());
         }
-        start = end;
+        sum / p_total
     }
-    sum / p_total
+
+    /// `sum(c ln c) - sum(c) ln(q)` over a run of bins, where q is the mean of the non-empty ones. Thresholds one after the
+    /// other have many runs in common, of two lengths that differ by one.
+    fn loss(&mut self, start: usize, end: usize) -> f64 {
+        let (n_bins, parity) = (end - start, (end - start) % 2);
+        if self.n_bins[parity] != n_bins {
+            self.n_bins[parity] = n_bins;
+            self.losses[parity] = vec![f64::NAN; self.counts.len()];
+        }
+        let known = &mut self.losses[parity][start];
+        if known.is_nan() {
+            let count = self.count[end] - self.count[start];
+            let n_used = f64::from(self.used[end] - self.used[start]).max(1.0);
+            *known = self.count_ln[end] - self.count_ln[start] - n_used * times_ln(count / n_used);
+        }
+        *known
+    }
+}
+
+/// `x ln(x)`; 0 for 0.
+fn times_ln(x: f64) -> f64 {
+    if x > 0.0 { x * x.ln() } else { 0.0 }
 }

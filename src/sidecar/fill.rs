@@ -17,6 +17,7 @@ use crate::quant::Symmetry;
 use crate::scheme::{QType, Scheme};
 use crate::tune::{EvaluatedTask, MethodOutcome, TensorErrors, Tuned};
 use anyhow::Result;
+use rayon::prelude::*;
 
 /// The outcome of a run.
 pub struct Record<'a> {
@@ -60,13 +61,13 @@ impl Record<'_> {
     pub fn sidecar(self) -> Result<Sidecar> {
         let plan = self.plan;
         let activations = plan.activations.iter().map(|planned| self.activation(planned));
-        let weights = plan.weights.iter().map(|planned| self.weight(planned));
+        let weights: Vec<Result<Encoding>> = plan.weights.par_iter().map(|planned| self.weight(planned)).collect();
         let biases = plan.biases.iter().map(|planned| Ok(self.bias(planned)));
         Ok(Sidecar {
             schema_version: SCHEMA_VERSION.to_string(),
             producer: Producer { name: "mqq".into(), version: env!("CARGO_PKG_VERSION").into() },
             activation_encodings: activations.collect(),
-            param_encodings: weights.chain(biases).collect::<Result<_>>()?,
+            param_encodings: weights.into_iter().chain(biases).collect::<Result<_>>()?,
             float_nodes: self.float_nodes(),
             graph: graph_record(self.graph),
             warnings: self.warnings.to_vec(),

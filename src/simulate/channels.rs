@@ -105,13 +105,13 @@ impl OutChannels {
         let mut sums = vec![ChannelSum::default(); self.n_out];
         let Some(values) = value.f32s() else { return sums };
         let inner = self.inner(value);
+        if inner == 1 {
+            vectorized(RowSums { values, bounds, sums: &mut sums });
+            return sums;
+        }
         for sample in values.chunks(inner * self.n_out) {
-            if inner == 1 {
-                sums.iter_mut().zip(sample).for_each(|(sum, &x)| sum.add(of_one(x, bounds)));
-            } else {
-                let runs = sums.iter_mut().zip(sample.chunks(inner));
-                runs.for_each(|(sum, values)| sum.add(vectorized(RunSum { values, bounds })));
-            }
+            let runs = sums.iter_mut().zip(sample.chunks(inner));
+            runs.for_each(|(sum, values)| sum.add(vectorized(RunSum { values, bounds })));
         }
         sums
     }
@@ -123,9 +123,13 @@ impl OutChannels {
     pub fn shift(&self, value: &mut Value, by: &[f32]) -> anyhow::Result<()> {
         let inner = self.inner(value);
         value.update_f32(|values| {
-            for (run, part) in values.chunks_mut(inner).enumerate() {
-                let by = by[run % self.n_out];
-                part.iter_mut().for_each(|value| *value += by);
+            for sample in values.chunks_mut(inner * self.n_out) {
+                if inner == 1 {
+                    sample.iter_mut().zip(by).for_each(|(value, by)| *value += by);
+                } else {
+                    let runs = sample.chunks_mut(inner).zip(by);
+                    runs.for_each(|(run, by)| run.iter_mut().for_each(|value| *value += by));
+                }
             }
         })
     }
@@ -137,12 +141,11 @@ impl OutChannels {
         const N: usize = 64;
         let Some(values) = value.f32s() else { return 0.0 };
         let inner = self.inner(value);
-        let of_run = |(run, part): (usize, &[f32])| -> f64 {
-            let by = by[run % self.n_out];
+        let of_run = |(part, &by): (&[f32], &f32)| -> f64 {
             let change = |&y: &f32| f64::from(bounds.apply(y + by) - bounds.apply(y)).powi(2);
             part.iter().step_by(inner.div_ceil(N)).map(change).sum()
         };
-        values.chunks(inner).enumerate().map(of_run).sum()
+        values.chunks(inner).zip(by.iter().cycle()).map(of_run).sum()
     }
 
     /// Number of contiguous values of a channel.
@@ -151,9 +154,26 @@ impl OutChannels {
     }
 }
 
-fn of_one(x: f32, bounds: ActivationBounds) -> ChannelSum {
-    let out = bounds.apply(x);
-    ChannelSum { sum: out.into(), n_passed: f64::from(u8::from(out == x)) }
+/// Sums per channel of rows with one value for each.
+struct RowSums<'v> {
+    values: &'v [f32],
+    bounds: ActivationBounds,
+    sums: &'v mut [ChannelSum],
+}
+
+impl ValueLoop for RowSums<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        for row in self.values.chunks(self.sums.len()) {
+            for (sum, &x) in self.sums.iter_mut().zip(row) {
+                let out = self.bounds.apply(x);
+                sum.sum += f64::from(out);
+                sum.n_passed += f64::from(u8::from(out == x));
+            }
+        }
+    }
 }
 
 /// The sum of a contiguous run of values.
