@@ -89,21 +89,22 @@ impl<'a> Divergences<'a> {
         /// Divergences that differ by less are equal: the precision of sums of differences.
         const EQUAL: f64 = 1e-12;
         let (mut best, mut best_divergence) = (self.counts.len(), f64::INFINITY);
-        for n in START_BIN..=self.counts.len() {
-            let divergence = self.divergence(n);
-            if divergence <= best_divergence + EQUAL {
-                (best, best_divergence) = (n, divergence.min(best_divergence));
+        for n in (START_BIN..=self.counts.len()).rev() {
+            let divergence = self.divergence(n, best_divergence);
+            if divergence < best_divergence - EQUAL {
+                (best, best_divergence) = (n, divergence);
             }
         }
         best
     }
 
-    /// KL(P || Q) in nats for a threshold of `n` bins; infinite where outliers fall on an empty last bin.
+    /// KL(P || Q) in nats for a threshold of `n` bins, or infinity where it is not below `bound`; infinite where outliers
+    /// fall on an empty last bin.
     ///
     /// With counts c of P and q of Q's level, the terms of a level add up to
     /// `(sum(c ln c) - sum(c) (ln total + ln q)) / total`. Without outliers, that is a loss which follows from the level's
     /// bins alone, and a part which is the same for all counts.
-    fn divergence(&mut self, n: usize) -> f64 {
+    fn divergence(&mut self, n: usize, bound: f64) -> f64 {
         let kept = self.count[n];
         let n_outliers = (self.count[self.counts.len()] - kept).max(0.0);
         let last = self.counts[n - 1];
@@ -111,27 +112,34 @@ impl<'a> Divergences<'a> {
             return f64::INFINITY;
         }
         let p_total = kept + n_outliers;
+        // The first bin of the last level; levels of one bin lose nothing.
         let n_levels = 1 << self.level_bits;
-        let (mut sum, mut start) = (0.0, 0);
-        if n > n_levels {
-            for level in 1..n_levels {
-                // Bins k with floor(k * n_levels / n) below the level.
-                let end = (level * n + n_levels - 1) >> self.level_bits;
-                sum += self.loss(start, end);
-                start = end;
-            }
-        } else {
-            // Levels of one bin lose nothing.
-            start = n - 1;
-        }
-        let (ln_excess, n_used) = ((p_total / kept).ln(), self.used[n] - self.used[start]);
-        sum -= self.count[start] * ln_excess;
+        let is_coarse = n > n_levels;
+        let last_start = if is_coarse { self.start_of(n_levels - 1, n) } else { n - 1 };
+        let (ln_excess, n_used) = ((p_total / kept).ln(), self.used[n] - self.used[last_start]);
+        let mut sum = -self.count[last_start] * ln_excess;
         if n_used > 0 {
-            let count = kept - self.count[start];
-            let p_count_ln = self.count_ln[n] - self.count_ln[start] + times_ln(last + n_outliers) - times_ln(last);
+            let count = kept - self.count[last_start];
+            let p_count_ln =
+                self.count_ln[n] - self.count_ln[last_start] + times_ln(last + n_outliers) - times_ln(last);
             sum += p_count_ln - (count + n_outliers) * (ln_excess + (count / f64::from(n_used)).ln());
         }
+        let mut start = 0;
+        for level in 1..if is_coarse { n_levels } else { 0 } {
+            let end = self.start_of(level, n);
+            sum += self.loss(start, end);
+            // Losses are not negative.
+            if sum > bound * p_total {
+                return f64::INFINITY;
+            }
+            start = end;
+        }
         sum / p_total
+    }
+
+    /// The first bin of a level for a threshold of `n` bins: the first k with floor(k * n_levels / n) = level.
+    fn start_of(&self, level: usize, n: usize) -> usize {
+        (level * n + (1 << self.level_bits) - 1) >> self.level_bits
     }
 
     /// `sum(c ln c) - sum(c) ln(q)` over a run of bins, where q is the mean of the non-empty ones. Thresholds one after the

@@ -19,6 +19,7 @@ mod shrink;
 pub const OBSERVERS: &[Observer] =
     &[max::MAX, ema::EMA, percentile::PERCENTILE, shrink::SHRINK, entropy::ENTROPY, mse::MSE, auto::AUTO];
 
+pub use auto::AUTO;
 pub use bin_centers::BinCenters;
 pub use mse::MSE;
 pub use options::{ObserverOptions, Spelled};
@@ -70,6 +71,14 @@ impl Observer {
     /// If the statistics have no finite value.
     pub fn find(&self, statistics: &TensorStatistics, grid: &Grid) -> Result<Range> {
         (self.find)(self, statistics, grid)
+    }
+
+    /// Its name, with the option where it has one, such as `percentile:99.9`.
+    pub fn spelled(&self) -> String {
+        match self.parse {
+            Some(_) => format!("{}:{}", self.name, self.option),
+            None => self.name.to_string(),
+        }
     }
 }
 

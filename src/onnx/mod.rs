@@ -12,6 +12,7 @@ pub mod graph;
 pub mod inputs;
 pub mod integers;
 pub mod mapped;
+mod metadata;
 pub mod names;
 pub mod node;
 mod outputs;
@@ -25,6 +26,7 @@ mod valid;
 pub mod value_info;
 pub mod weight_channels;
 
+pub use metadata::set_metadata;
 pub use outputs::{RunFile, check_outputs};
 pub use prost::encoding::{decode_varint, encode_varint};
 pub use sound::check_sound;

@@ -257,7 +257,10 @@ fn finish(
         .filter(|_| on_integers)
         .and_then(|graph| placement.integer_share(graph, &known.value_info));
     let prepared = edited(&model, &plan.learned_weights(model.graph()?))?;
-    let mut quantized = rewrite(model, &plan, request.storage)?;
+    let mut quantized = rewrite(model, &plan, request.storage)?.changed(|model| {
+        onnx::set_metadata(model, record::metadata(&sidecar));
+        Ok(())
+    })?;
     if plan.activations.iter().any(|planned| planned.qtype.is_wide()) {
         quantized = quantized.changed(|model| raise_opset(model, WIDE_OPSET))?;
     }

@@ -3,14 +3,22 @@
 use super::{Improved, Request};
 use crate::calibrate::{CalibrationStatistics, SampleSet};
 use crate::data::ShapeRange;
-use crate::diag::file_name;
+use crate::diag::{count, file_name};
+use crate::observers::AUTO;
 use crate::onnx::inputs::resolve_inputs;
 use crate::onnx::proto::ModelProto;
 use crate::onnx::sha256;
+use crate::plan::PlannedActivation;
 use crate::prepare::{Change, PreparedGraph};
-use crate::sidecar::{CalibrationRecord, InputRecord, ModelRecord, RangesFrom, Record, ShapesRecord, Sidecar};
+use crate::quant::Range;
+use crate::sidecar::{
+    CalibrationRecord, HistogramRecord, InputRecord, ModelRecord, RangesFrom, Record, ShapesRecord, Sidecar,
+};
+use crate::statistics::TensorStatistics;
 use crate::tune::{PlannedModel, Setup};
 use anyhow::Result;
+use rayon::prelude::*;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The record of the float model.
@@ -30,7 +38,14 @@ pub fn sidecar(
     improved: &Improved,
 ) -> Result<Sidecar> {
     let PlannedModel { model, placement, plan, .. } = planned;
+    let statistics = calibration.of(placement);
+    // At effort 0, the ranges of other observers would take as long as some samples.
+    let with_ranges = setup.options.looks_again();
+    let activations = plan.activations.par_iter().zip(statistics);
+    let histograms: Vec<Result<_>> =
+        activations.map(|(planned, found)| histogram(planned, found, with_ranges)).collect();
     let record = Record {
+        histograms: histograms.into_iter().collect::<Result<_>>()?,
         graph: model.graph()?,
         value_info: setup.value_info,
         scheme: &request.scheme,
@@ -48,6 +63,35 @@ pub fn sidecar(
         tensor_errors: improved.tensor_errors.as_ref(),
     };
     record.sidecar()
+}
+
+/// Entries for the metadata of the quantized model: who made it, and its quality where that was measured.
+pub fn metadata(sidecar: &Sidecar) -> Vec<(&'static str, String)> {
+    let Sidecar { producer, scheme, calibration, tuning, .. } = sidecar;
+    let samples = count(calibration.n_samples, "sample");
+    let mut entries = vec![
+        ("mqq.version", producer.version.clone()),
+        ("mqq.backend", scheme.backend.clone()),
+        ("mqq.calibration", format!("{samples}, observer {}", calibration.activation_observer)),
+    ];
+    let judged = tuning.as_ref().and_then(|tuning| tuning.judged.as_ref());
+    entries.extend(judged.map(|judged| ("mqq.expected", judged.describe_after())));
+    entries
+}
+
+/// The distribution of a tensor's values, with the ranges of all observers that choose by it.
+fn histogram(
+    planned: &PlannedActivation,
+    statistics: &TensorStatistics,
+    with_ranges: bool,
+) -> Result<Option<HistogramRecord>> {
+    let Some(shares) = statistics.shares() else { return Ok(None) };
+    let mut ranges = BTreeMap::new();
+    for observer in AUTO.choices.iter().filter(|_| with_ranges) {
+        let Range { min, max } = observer.find(statistics, &planned.qtype.grid())?;
+        ranges.insert(observer.spelled(), [min, max]);
+    }
+    Ok(Some(HistogramRecord { shares, ranges }))
 }
 
 /// The record of the data and the observers.

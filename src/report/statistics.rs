@@ -8,8 +8,6 @@ use serde::Serialize;
 use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
 
-/// Columns of a histogram in text.
-const N_COLUMNS: usize = 24;
 /// Bars by height.
 const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
@@ -67,7 +65,7 @@ pub struct TensorReport {
     /// Share of the finite values beyond that range, 0 to 1.
     pub beyond: Option<f64>,
     /// Share of the finite values in each of 24 intervals of the same width from the lowest to the highest value.
-    pub histogram: Vec<f64>,
+    pub histogram: Vec<f32>,
 }
 
 /// A report of statistics whose file has `n_bytes`.
@@ -115,19 +113,24 @@ impl TensorReport {
             observed: observed.map(|(min, max)| [min, max]),
             range: chosen.map(|Range { min, max }| [min, max]),
             beyond: chosen.map(|range| beyond(&statistics, range)),
-            histogram: observed.map_or(Vec::new(), |ends| columns(&statistics, ends)),
+            histogram: statistics.shares().unwrap_or_default(),
         })
     }
 
-    /// The histogram as text: a bar per interval, as high as the square root of its share.
+    /// The histogram as text.
     pub fn bars(&self) -> String {
-        let highest = self.histogram.iter().copied().fold(0.0, f64::max);
-        let bar = |share: &f64| {
-            let height = (share / highest).sqrt() * (BARS.len() - 1) as f64;
-            BARS[(height.ceil() as usize).min(BARS.len() - 1)]
-        };
-        if highest > 0.0 { self.histogram.iter().map(bar).collect() } else { String::new() }
+        bars(&self.histogram)
     }
+}
+
+/// A histogram as text: a bar per interval, as high as the square root of its share.
+pub fn bars(shares: &[f32]) -> String {
+    let highest = shares.iter().copied().fold(0.0, f32::max);
+    let bar = |share: &f32| {
+        let height = (share / highest).sqrt() * (BARS.len() - 1) as f32;
+        BARS[(height.ceil() as usize).min(BARS.len() - 1)]
+    };
+    if highest > 0.0 { shares.iter().map(bar).collect() } else { String::new() }
 }
 
 /// Share of the finite values beyond `range`. Values of a bin count by its middle.
@@ -139,17 +142,6 @@ fn beyond(statistics: &TensorStatistics, range: Range) -> f64 {
     };
     let n: u64 = statistics.histogram.bins().filter(is_beyond).map(|bin| bin.count).sum();
     n as f64 / statistics.n_finite().max(1) as f64
-}
-
-/// Shares of the values in intervals of the same width between two ends.
-fn columns(statistics: &TensorStatistics, (min, max): (f32, f32)) -> Vec<f64> {
-    let (min, width) = (f64::from(min), f64::from(max) - f64::from(min));
-    let mut columns = vec![0.0; N_COLUMNS];
-    for bin in statistics.histogram.bins() {
-        let at = if width > 0.0 { (bin.center() - min) / width * N_COLUMNS as f64 } else { 0.0 };
-        columns[(at.max(0.0) as usize).min(N_COLUMNS - 1)] += bin.count as f64 / statistics.n_finite().max(1) as f64;
-    }
-    columns
 }
 
 /// How far the statistics of a tensor differ between two files.

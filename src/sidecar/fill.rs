@@ -2,8 +2,8 @@
 
 use super::packed::pack;
 use super::schema::{
-    CalibrationRecord, Encoding, FloatNodeRecord, GraphRecord, ModelRecord, NodeRecord, OneOrMany, Producer,
-    SCHEMA_VERSION, SchemeRecord, Sidecar, TuningRecord,
+    CalibrationRecord, Encoding, FloatNodeRecord, GraphRecord, HistogramRecord, ModelRecord, NodeRecord, OneOrMany,
+    Producer, SCHEMA_VERSION, SchemeRecord, Sidecar, TuningRecord,
 };
 use crate::metrics::OutputGroups;
 use crate::mixed::Mixed;
@@ -31,6 +31,8 @@ pub struct Record<'a> {
     pub placement: &'a Placement,
     /// Parameters of all quantizers.
     pub plan: &'a QuantPlan,
+    /// Distributions of the plan's activations; `None` where values were not counted.
+    pub histograms: Vec<Option<HistogramRecord>>,
     /// Record of the float model.
     pub model: ModelRecord,
     /// Record of the calibration.
@@ -60,7 +62,8 @@ impl Record<'_> {
     /// If the graph lacks a weight of the plan.
     pub fn sidecar(self) -> Result<Sidecar> {
         let plan = self.plan;
-        let activations = plan.activations.iter().map(|planned| self.activation(planned));
+        let activations = plan.activations.iter().zip(&self.histograms);
+        let activations = activations.map(|(planned, histogram)| self.activation(planned, histogram.clone()));
         let weights: Vec<Result<Encoding>> = plan.weights.par_iter().map(|planned| self.weight(planned)).collect();
         let biases = plan.biases.iter().map(|planned| Ok(self.bias(planned)));
         Ok(Sidecar {
@@ -94,7 +97,7 @@ impl Record<'_> {
         nodes.map(|node_idx| node_name(&self.graph.node[node_idx]).to_string()).collect()
     }
 
-    fn activation(&self, planned: &PlannedActivation) -> Encoding {
+    fn activation(&self, planned: &PlannedActivation, histogram: Option<HistogramRecord>) -> Encoding {
         let quantizer = &planned.quantizer;
         let others = self.plan.activations.iter().map(|other| &other.quantizer);
         let others = others.filter(|o| o.group == quantizer.group && o.tensor != quantizer.tensor);
@@ -106,6 +109,7 @@ impl Record<'_> {
             range: Some([planned.range.min, planned.range.max]),
             observed: planned.observed.map(|(min, max)| [min, max]),
             observer: Some(planned.observer.to_string()),
+            histogram,
             n_non_finite: (planned.n_non_finite > 0).then_some(planned.n_non_finite),
             n_masked: (planned.n_masked > 0).then_some(planned.n_masked),
             shared_with: (!others.is_empty()).then_some(others),

@@ -13,8 +13,9 @@ mod schema;
 
 pub use fill::Record;
 pub use schema::{
-    CalibrationRecord, Encoding, FloatNodeRecord, GraphRecord, InputRecord, ModelRecord, NodeRecord, OneOrMany,
-    Producer, QuantizedRecord, RangesFrom, SCHEMA_VERSION, SchemeRecord, ShapesRecord, Sidecar, TuningRecord,
+    CalibrationRecord, Encoding, FloatNodeRecord, GraphRecord, HistogramRecord, InputRecord, ModelRecord, NodeRecord,
+    OneOrMany, Producer, QuantizedRecord, RangesFrom, SCHEMA_VERSION, SchemeRecord, ShapesRecord, Sidecar,
+    TuningRecord,
 };
 
 /// The name under which tables ask for the sidecar (which is always written) and ranges are read from it.

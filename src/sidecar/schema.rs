@@ -6,6 +6,7 @@ use crate::onnx::edit::{ModelEdit, NewBias};
 use crate::tune::{EvaluatedTask, Judged, MethodOutcome, TensorErrors};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
+use std::collections::BTreeMap;
 
 /// Version of the format. The first number is raised when readers of an earlier version would go wrong, the second when
 /// keys are added.
@@ -230,6 +231,8 @@ pub struct Encoding {
     /// Difference of each integer from the nearest one, for learned rounding: zigzag in LEB128, compressed by zlib, in
     /// Base64.
     pub rounding: Option<String>,
+    /// The distribution of the values, where they were counted.
+    pub histogram: Option<HistogramRecord>,
     /// Number of NaN and infinite values that were observed.
     pub n_non_finite: Option<u64>,
     /// Number of values of an attention mask that were observed; they saturate.
@@ -248,6 +251,17 @@ pub struct Encoding {
     pub rule: String,
     /// Why, in words.
     pub reason: String,
+}
+
+/// The distribution of a tensor's values.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct HistogramRecord {
+    /// Shares of the values in intervals of the same width, from the lowest to the highest observed value.
+    pub shares: Vec<f32>,
+    /// The ranges that range observers choose for the tensor alone, by their spelling; empty where they were not
+    /// determined.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ranges: BTreeMap<String, [f64; 2]>,
 }
 
 /// A node that stays float.

@@ -42,6 +42,12 @@ pub trait LayerHook {
         false
     }
 
+    /// Whether every node of the candidate reads the values of the float network, so that a tensor has the error of the
+    /// node that makes it alone. Asks for a pass that runs the float network.
+    fn starts_from_float(&self) -> bool {
+        false
+    }
+
     /// Called before the pass begins.
     ///
     /// # Errors

@@ -256,7 +256,11 @@ impl<'a> ForwardPass<'a> {
             let Branch { candidate, hook } = &mut rest[0];
             let at = TensorAt { name, float: &float, quantized: &values, n_tune: self.n_tune };
             hook.tensor(&self.net, &at, candidate)?;
-            candidate.store(&self.net, name, values, shared)?;
+            if hook.starts_from_float() {
+                candidate.store(&self.net, name, float[candidate.first..].to_vec(), None)?;
+            } else {
+                candidate.store(&self.net, name, values, shared)?;
+            }
             candidate.seconds += start.elapsed().as_secs_f64();
         }
         self.float.insert(name.to_string(), float);

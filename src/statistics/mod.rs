@@ -66,6 +66,9 @@ impl Default for Extremes {
     }
 }
 
+/// Intervals of [`TensorStatistics::shares`].
+pub const N_SHARES: usize = 24;
+
 /// Values that are scanned together, while they are in the cache.
 const BLOCK: usize = 4096;
 const LANES: usize = 8;
@@ -202,6 +205,21 @@ impl TensorStatistics {
     /// Lowest and highest finite value over all samples, or `None` where no value was finite.
     pub fn min_max(&self) -> Option<(f32, f32)> {
         self.extremes.get()
+    }
+
+    /// Shares of the finite values in [`N_SHARES`] intervals of the same width from the lowest to the highest one; `None`
+    /// where values were not counted. Values of a bin count by its middle.
+    pub fn shares(&self) -> Option<Vec<f32>> {
+        let n_counted = self.histogram.n_finite();
+        let (min, max) = self.min_max().filter(|_| n_counted > 0)?;
+        let (min, width) = (f64::from(min), f64::from(max) - f64::from(min));
+        let mut shares = vec![0.0; N_SHARES];
+        for bin in self.histogram.bins() {
+            let at = if width > 0.0 { (bin.center() - min) / width * N_SHARES as f64 } else { 0.0 };
+            let interval = (at.max(0.0) as usize).min(N_SHARES - 1);
+            shares[interval] += bin.count as f64 / n_counted as f64;
+        }
+        Some(shares.into_iter().map(|share| share as f32).collect())
     }
 
     /// Number of finite values over all samples.

@@ -5,6 +5,7 @@ use crate::metrics::{sqnr_db, value_and_error};
 use crate::simulate::{Candidate, ForwardPass, LayerHook, Network, Samples, TensorAt};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Held-out samples that the errors are measured on.
@@ -26,38 +27,60 @@ pub struct TensorError {
     pub tensor: String,
     /// SQNR before the tensor is quantized itself, in dB; 200 without error, -200 where a value is NaN or infinite.
     pub sqnr_db: f64,
+    /// The same with only the node quantized that makes the tensor: its weights and the tensors that it reads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub added_sqnr_db: Option<f64>,
 }
 
 impl TensorErrors {
-    /// Measures the errors in `planned` on some of the `held_out` samples, positions in the order by content.
+    /// Measures the errors in `planned` on some of the `held_out` samples, positions in the order by content; on the first
+    /// ones where nothing was tuned. `None` without samples, and where a node cannot be run by itself.
     ///
     /// # Errors
-    /// If a sample cannot be loaded, or a node cannot be run by itself.
+    /// If a sample cannot be loaded.
     pub fn measure(
         setup: Setup,
         planned: &PlannedModel,
         held_out: Option<Range<usize>>,
     ) -> Result<Option<TensorErrors>> {
-        let (Some(samples), Some(held_out)) = (setup.samples, held_out) else { return Ok(None) };
-        let of_samples = held_out.start..held_out.end.min(held_out.start + N_SAMPLES);
+        let Some(samples) = setup.samples else { return Ok(None) };
+        let Range { start, end } = held_out.unwrap_or(0..setup.n_samples(samples, &planned.model, 1));
+        let of_samples = start..end.min(start + N_SAMPLES);
+        let is_quantized = !planned.plan.weights.is_empty() || !planned.plan.activations.is_empty();
+        if of_samples.is_empty() || !is_quantized {
+            return Ok(None);
+        }
         let (names, values) = (samples.names(), samples.values(of_samples)?);
-        let mut tensors = Vec::new();
-        let candidate = Candidate::new(planned.plan.clone(), 0)?;
-        ForwardPass::new(&planned.model, 0)?
+        let (mut all, mut added) = (Vec::new(), Vec::new());
+        let candidate = || Candidate::new(planned.plan.clone(), 0);
+        let pass = ForwardPass::new(&planned.model, 0)?
             .sharing(setup.prepared)
             .reporting(setup.progress, "error of each tensor")
-            .with(candidate, ErrorObserver { tensors: &mut tensors })
-            .run(Samples { names: &names, values: &values })?;
-        Ok(Some(TensorErrors { n_samples: values.len(), tensors }))
+            .with(candidate()?, ErrorObserver { tensors: &mut all, is_alone: false })
+            .with(candidate()?, ErrorObserver { tensors: &mut added, is_alone: true })
+            .run(Samples { names: &names, values: &values });
+        // Tuning has said so.
+        if pass.is_err() {
+            return Ok(None);
+        }
+        let added: BTreeMap<String, f64> = added.into_iter().map(|error| (error.tensor, error.sqnr_db)).collect();
+        let with_added = |error: TensorError| TensorError { added_sqnr_db: added.get(&error.tensor).copied(), ..error };
+        Ok(Some(TensorErrors { n_samples: values.len(), tensors: all.into_iter().map(with_added).collect() }))
     }
 }
 
 /// Compares the tensors of a pass.
 struct ErrorObserver<'a> {
     tensors: &'a mut Vec<TensorError>,
+    /// Whether each node reads the float network's values.
+    is_alone: bool,
 }
 
 impl LayerHook for ErrorObserver<'_> {
+    fn starts_from_float(&self) -> bool {
+        self.is_alone
+    }
+
     fn tensor(&mut self, _net: &Network, at: &TensorAt, _candidate: &mut Candidate) -> Result<()> {
         let (mut signal, mut noise, mut n) = (0.0, 0.0, 0);
         for (float, quantized) in at.float.iter().zip(at.quantized) {
@@ -70,7 +93,8 @@ impl LayerHook for ErrorObserver<'_> {
             n += float.len();
         }
         if n > 0 {
-            self.tensors.push(TensorError { tensor: at.name.to_string(), sqnr_db: sqnr_db(signal, noise) });
+            let (tensor, sqnr_db) = (at.name.to_string(), sqnr_db(signal, noise));
+            self.tensors.push(TensorError { tensor, sqnr_db, added_sqnr_db: None });
         }
         Ok(())
     }

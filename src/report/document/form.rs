@@ -44,6 +44,8 @@ pub enum Body {
     Chart(Chart),
     /// A graph of nodes.
     Graph(Graph),
+    /// Distributions of tensors.
+    Histograms(Vec<TensorHistogram>),
 }
 
 /// A name with a value.
@@ -209,4 +211,33 @@ pub struct GraphNode {
     /// SQNR of its output, in dB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sqnr_db: Option<f64>,
+}
+
+/// The distribution of a tensor's values, and ranges for it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TensorHistogram {
+    /// The tensor.
+    pub name: String,
+    /// Lowest and highest value.
+    pub ends: [f32; 2],
+    /// Shares of the values in intervals of the same width from the lowest to the highest value.
+    pub shares: Vec<f32>,
+    /// Ranges by name; the one that is used comes first.
+    pub ranges: Vec<NamedRange>,
+}
+
+/// A range with a name.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct NamedRange {
+    /// The name.
+    pub name: String,
+    /// Its ends.
+    pub ends: [f64; 2],
+}
+
+impl NamedRange {
+    /// The ends, with four significant digits.
+    pub fn spelled(&self) -> String {
+        format!("{} to {}", spelled(self.ends[0]), spelled(self.ends[1]))
+    }
 }

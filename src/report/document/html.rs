@@ -39,7 +39,7 @@ pub fn render(document: &Document) -> Result<String> {
             section_body(section)
         );
         match body {
-            Body::Chart(_) | Body::Graph(_) => {
+            Body::Chart(_) | Body::Graph(_) | Body::Histograms(_) => {
                 drawn.insert(id.to_string(), serde_json::to_value(body)?);
             }
             Body::Facts(_) | Body::Lines(_) | Body::Table { .. } => {}
@@ -75,6 +75,7 @@ fn section_body(section: &Section) -> String {
             literal(&chart.x)
         ),
         Body::Graph(_) => format!("<figure class=\"graph\" role=\"img\" aria-label=\"{title}\"></figure>\n"),
+        Body::Histograms(_) => format!("<figure class=\"histograms\" aria-label=\"{title}\"></figure>\n"),
     }
 }
 

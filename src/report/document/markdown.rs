@@ -1,6 +1,6 @@
 //! A document in Markdown.
 
-use super::form::{Body, Document, DocumentColumn, Series, TableCell};
+use super::form::{Body, Document, DocumentColumn, NamedRange, Series, TableCell};
 use std::fmt::Write;
 
 /// The document in Markdown, with a table in place of a chart and without the graph.
@@ -26,6 +26,13 @@ pub fn render(document: &Document) -> String {
                         .map(|point| vec![name.to_string(), point.name.clone(), TableCell::Number(point.y).spelled()])
                 });
                 table(&["", &chart.x, &chart.y], points)
+            }
+            Body::Histograms(tensors) => {
+                let ranges = tensors.iter().flat_map(|tensor| {
+                    let row = |range: &NamedRange| vec![tensor.name.clone(), range.name.clone(), range.spelled()];
+                    tensor.ranges.iter().map(row)
+                });
+                table(&["Tensor", "Observer", "Range"], ranges)
             }
             // A graph is for the page.
             Body::Graph(_) => continue,

@@ -1,13 +1,14 @@
 //! The document of a run, from its sidecar.
 
 use super::form::{
-    Body, Chart, ChartMark, Document, DocumentColumn, Fact, Graph, GraphNode, Point, Section, Series, TableCell,
+    Body, Chart, ChartMark, Document, DocumentColumn, Fact, Graph, GraphNode, NamedRange, Point, Section, Series,
+    TableCell, TensorHistogram,
 };
 use crate::metrics;
 use crate::mixed::CurvePoint;
 use crate::report::{count, title};
 use crate::sidecar::{Encoding, FloatNodeRecord, NodeRecord, Sidecar};
-use crate::tune::MethodOutcome;
+use crate::tune::{MethodOutcome, TensorError};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The document. Sections without contents are left out.
@@ -23,6 +24,7 @@ pub fn of_sidecar(sidecar: &Sidecar) -> Document {
         nodes(&network),
         graph(&network),
         ranges(sidecar),
+        histograms(sidecar),
         activations(sidecar),
         weight_scales(sidecar),
         weights(sidecar),
@@ -45,8 +47,8 @@ struct NodeFacts<'a> {
     sidecar: &'a Sidecar,
     /// How each node is computed, and why.
     computed: Vec<(&'static str, &'a str)>,
-    /// SQNR by tensor, in dB.
-    errors: BTreeMap<&'a str, f64>,
+    /// Errors by tensor.
+    errors: BTreeMap<&'a str, &'a TensorError>,
 }
 
 impl<'a> NodeFacts<'a> {
@@ -71,12 +73,21 @@ impl<'a> NodeFacts<'a> {
         NodeFacts {
             sidecar,
             computed: sidecar.graph.nodes.iter().map(|node| of_node(&node.name)).collect(),
-            errors: errors.map(|error| (error.tensor.as_str(), error.sqnr_db)).collect(),
+            errors: errors.map(|error| (error.tensor.as_str(), error)).collect(),
         }
     }
 
     /// SQNR of a node's first output that has one, in dB.
     fn error(&self, node_idx: usize) -> Option<f64> {
+        self.first_error(node_idx).map(|error| error.sqnr_db)
+    }
+
+    /// The same for the node alone.
+    fn added_error(&self, node_idx: usize) -> Option<f64> {
+        self.first_error(node_idx)?.added_sqnr_db
+    }
+
+    fn first_error(&self, node_idx: usize) -> Option<&'a TensorError> {
         let outputs = &self.sidecar.graph.nodes[node_idx].outputs;
         outputs.iter().find_map(|output| self.errors.get(output.as_str()).copied())
     }
@@ -192,29 +203,33 @@ fn methods(sidecar: &Sidecar) -> Option<Section> {
 
 /// The error along the network.
 fn errors(network: &NodeFacts) -> Option<Section> {
-    let mut points = Vec::new();
-    for (node_idx, node) in network.sidecar.graph.nodes.iter().enumerate() {
+    let points = |error: &dyn Fn(usize) -> Option<f64>| -> Vec<Point> {
+        let nodes = network.sidecar.graph.nodes.iter().enumerate();
         // Tensors without error have no place on the axis.
-        if let Some(sqnr_db) = network.error(node_idx).filter(|db| db.abs() < metrics::MAX_DB) {
-            points.push(Point {
-                x: node_idx as f64,
-                y: sqnr_db,
-                y_low: None,
-                name: format!("{} {} ({})", node.op_type, node.name, network.computed[node_idx].0),
-            });
-        }
-    }
-    (!points.is_empty()).then(|| Section {
+        let measured = nodes.filter_map(|(node_idx, node)| {
+            let y = error(node_idx).filter(|db| db.abs() < metrics::MAX_DB)?;
+            let name = format!("{} {} ({})", node.op_type, node.name, network.computed[node_idx].0);
+            Some(Point { x: node_idx as f64, y, y_low: None, name })
+        });
+        measured.collect()
+    };
+    let all = points(&|node_idx| network.error(node_idx));
+    let alone = points(&|node_idx| network.added_error(node_idx));
+    (!all.is_empty()).then(|| Section {
         id: "errors",
         title: "Error along the network",
         about: "SQNR of each node's output in the quantized network, against the float network: all errors in front of \
-                the node are included. A fall marks the nodes that add error.",
+                the node are included. A node alone reads the tensors of the float network, quantized: its error is what \
+                the node adds.",
         body: Body::Chart(Chart {
             mark: ChartMark::Line,
             x: "node, in order of execution".to_string(),
             y: "SQNR (dB)".to_string(),
             y_log: false,
-            series: vec![Series { name: "SQNR", points }],
+            series: vec![
+                Series { name: "SQNR", points: all },
+                Series { name: "SQNR of the node alone", points: alone },
+            ],
         }),
     })
 }
@@ -263,6 +278,7 @@ fn nodes(network: &NodeFacts) -> Option<Section> {
             node.op_type.as_str().into(),
             how.into(),
             TableCell::number(network.error(node_idx)),
+            TableCell::number(network.added_error(node_idx)),
             why.into(),
         ]
     };
@@ -272,6 +288,7 @@ fn nodes(network: &NodeFacts) -> Option<Section> {
         column("Operator", ""),
         column("Computed", ""),
         column("SQNR", "dB"),
+        column("SQNR of the node alone", "dB"),
         column("Type or reason", ""),
     ];
     Some(Section {
@@ -335,6 +352,34 @@ fn ranges(sidecar: &Sidecar) -> Option<Section> {
                 Series { name: "seen", points: observed },
             ],
         }),
+    })
+}
+
+/// Histograms of the activations with the ranges of all observers, the tensor that its range cuts most first.
+fn histograms(sidecar: &Sidecar) -> Option<Section> {
+    let mut tensors: Vec<(f64, TensorHistogram)> = Vec::new();
+    for encoding in &sidecar.activation_encodings {
+        let (Some(histogram), Some(ends), Some(range)) = (&encoding.histogram, encoding.observed, encoding.range)
+        else {
+            continue;
+        };
+        let observer = encoding.observer.as_deref().unwrap_or_default();
+        let used = NamedRange { name: format!("used ({observer})"), ends: range };
+        let others = histogram.ranges.iter().map(|(name, &ends)| NamedRange { name: name.clone(), ends });
+        let [low, high] = ends.map(f64::from);
+        let beyond = (range[0] - low).max(0.0) + (high - range[1]).max(0.0);
+        let cut = beyond / (high - low).max(f64::MIN_POSITIVE);
+        let (name, shares) = (encoding.name.clone(), histogram.shares.clone());
+        tensors.push((cut, TensorHistogram { name, ends, shares, ranges: [used].into_iter().chain(others).collect() }));
+    }
+    tensors.sort_by(|a, b| b.0.total_cmp(&a.0));
+    (!tensors.is_empty()).then(|| Section {
+        id: "histograms",
+        title: "Histograms of activations",
+        about: "The values of a tensor over the calibration data, and the ranges that observers choose for it: values beyond \
+                the range that is used saturate. The tensor of which most of its width is beyond comes first. Bars are as \
+                high as the square root of their share.",
+        body: Body::Histograms(tensors.into_iter().map(|(_, tensor)| tensor).collect()),
     })
 }
 

@@ -44,6 +44,37 @@ function drawChart(figure, chart) {
   }));
 }
 
+function drawHistograms(figure, tensors) {
+  const choice = document.createElement("select");
+  choice.setAttribute("aria-label", "Tensor");
+  tensors.forEach(({ name }, at) => choice.append(new Option(name, at)));
+  const place = document.createElement("div");
+  const show = () => {
+    const { ends: [low, high], shares, ranges } = tensors[choice.value];
+    const width = (high - low || 1) / shares.length;
+    const bars = shares.map((share, at) => ({ x1: low + at * width, x2: low + (at + 1) * width, share }));
+    const lines = ranges.flatMap(({ name, ends }) => ends.map((end) => ({ name, end, ends })));
+    place.replaceChildren(Plot.plot({
+      width: Math.max(figure.clientWidth, 320),
+      height: 320,
+      marginLeft: 60,
+      marginBottom: 44,
+      style: { background: "transparent", color: "inherit", fontSize: "12px" },
+      x: { label: "value →" },
+      y: { label: "↑ share of the values", type: "sqrt", grid: true },
+      color: { legend: true, domain: ranges.map((range) => range.name) },
+      marks: [
+        Plot.rectY(bars, { x1: "x1", x2: "x2", y: "share", fill: "currentColor", fillOpacity: 0.3 }),
+        Plot.ruleX(lines, { x: "end", stroke: "name", strokeWidth: (line) => line.name === ranges[0].name ? 3 : 1.5 }),
+        Plot.tip(lines, Plot.pointerX({ x: "end", title: (line) => `${line.name}\n${line.ends.map((end) => end.toPrecision(4)).join(" to ")}` })),
+      ],
+    }));
+  };
+  choice.addEventListener("change", show);
+  figure.append(choice, place);
+  show();
+}
+
 // A layout takes seconds for thousands of nodes.
 const MAX_NODES = 1500;
 
@@ -100,7 +131,13 @@ function draw(figure) {
   const body = pending.get(figure);
   if (body) {
     pending.delete(figure);
-    body.chart ? drawChart(figure, body.chart) : drawGraph(figure, body.graph);
+    if (body.chart) {
+      drawChart(figure, body.chart);
+    } else if (body.graph) {
+      drawGraph(figure, body.graph);
+    } else {
+      drawHistograms(figure, body.histograms);
+    }
   }
 }
 const viewer = new IntersectionObserver((entries) => {

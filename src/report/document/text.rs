@@ -1,7 +1,8 @@
 //! A document for the terminal.
 
-use super::form::{Body, Chart, Document, DocumentColumn, Section, TableCell};
+use super::form::{Body, Chart, Document, DocumentColumn, Section, TableCell, TensorHistogram};
 use crate::diag::shown;
+use crate::report::statistics::bars;
 use std::fmt::Write;
 
 /// Rows of a table that are printed.
@@ -32,9 +33,10 @@ fn section_body(section: &Section) -> String {
         }
         Body::Lines(lines) => lines.iter().map(|line| format!("  {}\n", shown(line))).collect(),
         Body::Table { columns, rows } => table(columns.iter().map(DocumentColumn::spelled).collect(), rows),
-        Body::Chart(chart) => bars(chart),
+        Body::Chart(chart) => chart_bars(chart),
         // A graph is for the page.
         Body::Graph(_) => String::new(),
+        Body::Histograms(tensors) => histograms(tensors),
     }
 }
 
@@ -69,8 +71,22 @@ fn table(titles: Vec<String>, rows: &[Vec<TableCell>]) -> String {
     text
 }
 
+/// A line for each tensor: its histogram between its ends, and the ranges.
+fn histograms(tensors: &[TensorHistogram]) -> String {
+    let mut text = String::new();
+    for TensorHistogram { name, ends, shares, ranges } in tensors.iter().take(N_ROWS) {
+        let [low, high] = ends.map(|end| TableCell::Number(f64::from(end)).spelled());
+        let ranges: Vec<String> = ranges.iter().map(|range| format!("{} {}", range.name, range.spelled())).collect();
+        let _ = writeln!(text, "  {low:>10} |{}| {high:<10} {}: {}", bars(shares), shown(name), ranges.join(", "));
+    }
+    if tensors.len() > N_ROWS {
+        let _ = writeln!(text, "  … {} more", tensors.len() - N_ROWS);
+    }
+    text
+}
+
 /// A bar for each point of the first series.
-fn bars(chart: &Chart) -> String {
+fn chart_bars(chart: &Chart) -> String {
     let Some(series) = chart.series.first() else { return String::new() };
     let largest = series.points.iter().map(|point| point.y).filter(|y| y.is_finite()).fold(0.0, f64::max);
     let mut text = format!("  {}\n", chart.y);
