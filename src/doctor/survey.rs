@@ -22,8 +22,8 @@ const MIN_SIDE: usize = 8;
 pub struct SurveyedTensor {
     /// ONNX name.
     pub tensor: String,
-    /// The axis of its channels; negative counts from the last.
-    pub channel_axis: isize,
+    /// The axis of its channels; negative counts from the last. `None` where it has none.
+    pub channel_axis: Option<isize>,
     /// Nodes that read it; 0 for an output of the network.
     pub n_readers: usize,
 }
@@ -196,9 +196,9 @@ fn add_classes(seen: &mut [Seen], outputs: &[EvaluatedOutput], batch: usize) -> 
 }
 
 /// Lowest and highest finite value of each channel.
-fn channel_extremes(shape: &[usize], values: &[f32], axis: isize) -> Vec<Extremes> {
-    let axis = if axis < 0 { shape.len() as isize + axis } else { axis };
-    let axis = usize::try_from(axis).ok().filter(|axis| *axis < shape.len());
+fn channel_extremes(shape: &[usize], values: &[f32], axis: Option<isize>) -> Vec<Extremes> {
+    let axis = axis.map(|axis| if axis < 0 { shape.len() as isize + axis } else { axis });
+    let axis = axis.and_then(|axis| usize::try_from(axis).ok()).filter(|axis| *axis < shape.len());
     let (n_channels, inner) = match axis {
         Some(axis) => (shape[axis], shape[axis + 1..].iter().product::<usize>()),
         None => (1, values.len()),

@@ -195,8 +195,22 @@ fn tensors(graph: &GraphProto, value_info: &ValueInfos, placement: &Placement) -
     observed
         .map(|(name, channel_axis)| SurveyedTensor {
             tensor: name.to_string(),
-            channel_axis,
+            channel_axis: (!is_flattened(&index, value_info, name)).then_some(channel_axis),
             n_readers: index.consumers(name).len(),
         })
         .collect()
+}
+
+/// Whether a tensor holds all values of a sample behind each other, so that its last axis is positions of channels.
+fn is_flattened(index: &GraphIndex, value_info: &ValueInfos, name: &str) -> bool {
+    let Some(producer) = index.producer(name).filter(|node| matches!(node.op_type(), "Flatten" | "Reshape")) else {
+        return false;
+    };
+    let shape = |name: &str| value_info.shape(name);
+    let (Some(from), Some(to)) = (producer.input.first().and_then(|input| shape(input)), shape(name)) else {
+        return false;
+    };
+    let of_sample = from.get(1..).unwrap_or_default();
+    let is_joined = of_sample.iter().filter(|n| **n > 1).count() > 1;
+    is_joined && to.last() == Some(&of_sample.iter().product())
 }

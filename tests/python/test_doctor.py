@@ -204,9 +204,22 @@ def test_channels_that_are_dead_or_outliers(tmp_path):
     assert [(finding["tensor"], finding["found"]) for finding in found["dead_channels"]] == [("r0", "3 of 8")]
     assert [finding["tensor"] for finding in found["outlier_channels"]] == ["r1"]
     assert [finding["tensor"] for finding in found["outlier_weights"]] == ["w1"]
-    # Scales per channel hold such weights.
+    # Scales per channel hold such weights, and layers that stay float, as those of few channels, need no levels.
     _, found = doctor(path, *data, "--backend", "tensorrt")
-    assert "outlier_weights" not in found
+    assert "outlier_weights" not in found and "outlier_channels" not in found
+    assert [finding["tensor"] for finding in doctor(path, *data)[1]["outlier_channels"]] == ["r1"]
+
+
+def test_positions_are_no_channels(tmp_path):
+    (weight,) = weights(3, 8)
+    wide = smooth(16, 3)
+    wide[..., 0, 0] *= 1e4
+    nodes = [("Conv", ["x", "w"], "c", {"kernel_shape": [3, 3], "pads": [1] * 4}), ("Flatten", ["c"], "f", {}),
+             ("Gemm", ["f", "g"], "y", {})]
+    constants = {"w": weight.astype(np.float32), "g": RNG.normal(size=(8 * 256, 10)).astype(np.float32)}
+    save(tmp_path / "m.onnx", nodes, constants, {"x": [1, 3, 16, 16]}, ["y"])
+    _, found = doctor(tmp_path / "m.onnx", *arrays(tmp_path / "data", wide), "--backend", "onnx-qnn")
+    assert "outlier_channels" not in found
 
 
 def detector(path):

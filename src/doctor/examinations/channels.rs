@@ -5,6 +5,7 @@ use crate::check::{Finding, Severity};
 use crate::doctor::TensorSurvey;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node::{axis_position, output_axis};
+use crate::place::ActivationQuantizer;
 use crate::statistics::Extremes;
 
 /// Share of constant channels that is worth a finding.
@@ -32,13 +33,19 @@ pub const DEAD_CHANNELS: Examination = Examination {
     },
 };
 
-/// Activations that a single channel widens the range of.
+/// Activations that a single channel widens the range of, among those that the backend quantizes.
 pub const OUTLIER_CHANNELS: Examination = Examination {
     name: "outlier_channels",
-    about: "activations with a channel that is many times as wide as the median one, which leaves the others few levels",
+    about: "quantized activations with a channel that is many times as wide as the median one, which leaves the others few levels",
     examine: |facts| {
         of_tensors(facts, |tensor| {
-            if tensor.n_readers == 0 {
+            let is_quantized =
+                |quantizer: &ActivationQuantizer| quantizer.tensor == tensor.tensor && !quantizer.edges.is_empty();
+            let is_narrowed = match facts.scheme {
+                Some(_) => facts.placement.activations.iter().any(is_quantized),
+                None => tensor.n_readers > 0,
+            };
+            if !is_narrowed {
                 return None;
             }
             let widths: Vec<f64> = tensor.by_channel.iter().map(|channel| channel.width_with_zero()).collect();
