@@ -228,20 +228,22 @@ fn put_in_order(expected: &[&ValueInfoProto], values: &mut [ValueInfoProto]) {
     }
 }
 
-/// A warning if the second model has some outputs of the first in other places, or ends at a tensor inside the first.
+/// A warning if outputs that are compared have other names, or the second model ends at a tensor inside the first.
 fn other_names(float: &ModelProto, quantized: &ModelProto) -> Option<String> {
     let made: BTreeSet<&str> =
         float.graph.iter().flat_map(|graph| &graph.node).flat_map(|node| &node.output).map(String::as_str).collect();
     let outputs = [float, quantized].map(|model| model.graph.iter().flat_map(|graph| &graph.output));
     let [float, quantized] = outputs.map(|outputs| outputs.map(|output| output.name()).collect::<Vec<_>>());
     let others = || float.iter().zip(&quantized).filter(|(a, b)| a != b);
-    if let Some((a, b)) = others().find(|(a, _)| quantized.contains(a)) {
+    let turned = others().find(|(a, _)| quantized.contains(a));
+    let cut = others().find(|(_, b)| made.contains(*b) && !float.contains(b));
+    if let (None, Some((a, b))) = (turned, cut) {
         return Some(format!(
-            "outputs are compared by position, as some have other names: `{a}` is compared with `{b}`"
+            "output `{a}` is compared with `{b}`, a tensor inside the float model: the second model is cut there"
         ));
     }
-    let (a, b) = others().find(|(_, b)| made.contains(*b) && !float.contains(b))?;
-    Some(format!("output `{a}` is compared with `{b}`, a tensor inside the float model: the second model is cut there"))
+    let (a, b) = turned.or_else(|| others().next())?;
+    Some(format!("outputs are compared by position, as some have other names: `{a}` is compared with `{b}`"))
 }
 
 /// A warning if images are not preprocessed as for the calibration of `quantized`, by the sidecar beside it.

@@ -360,8 +360,8 @@ fn a_named_task_makes_class_scores() {
 #[test]
 fn a_model_that_ends_inside_the_other_is_told() {
     let folder = TempDir::new().unwrap();
-    let [float, cut] =
-        [("float", "scores"), ("cut", "inner")].map(|(name, output)| model_of(folder.path(), name, output));
+    let [float, cut, other] = [("float", "scores"), ("cut", "inner"), ("other", "logits")]
+        .map(|(name, output)| model_of(folder.path(), name, output));
     let data = folder.path().join("x.pb");
     let tensor = mqq::onnx::tensor::from_f32("x", &[1, 4], &[1.0, -2.0, 3.0, -4.0]).unwrap();
     fs::write(&data, prost::Message::encode_to_vec(&tensor)).unwrap();
@@ -369,15 +369,18 @@ fn a_model_that_ends_inside_the_other_is_told() {
     let warning =
         "output `scores` is compared with `inner`, a tensor inside the float model: the second model is cut there";
     assert!(ran.code == 0 && ran.stderr.contains(warning), "{}", ran.stderr);
+    let ran = compare([&float, &other], &data, &[]);
+    let warning = "compared by position, as some have other names: `scores` is compared with `logits`";
+    assert!(ran.code == 0 && ran.stderr.contains(warning), "{}", ran.stderr);
 }
 
-/// Two operators on `x`, `[1, 4]`, as far as `output`: `inner` or `scores`.
+/// Two operators on `x`, `[1, 4]`, as far as `output`: `inner` or one behind it.
 fn model_of(folder: &Path, name: &str, output: &str) -> PathBuf {
     let mut g = GraphBuilder::new(13);
     g.input("x", &[1, 4]);
     g.op("Relu", &["x"], "inner");
-    if output == "scores" {
-        g.op("Abs", &["inner"], "scores");
+    if output != "inner" {
+        g.op("Abs", &["inner"], output);
     }
     g.output(output);
     let path = folder.join(format!("{name}.onnx"));
