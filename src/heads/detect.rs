@@ -4,7 +4,7 @@ use super::boxes::{Anchors, BoxForm, Corners, Detection, Frame, cells, suppresse
 use super::kind::{HeadKind, described};
 use super::part::{OutputPart, OutputView, PartRows};
 use super::task::TaskName;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
 /// Where a detector's outputs hold boxes and scores, and which of them count.
@@ -33,6 +33,8 @@ pub struct DetectHead {
     pub root: bool,
     /// One column with the number of the class.
     pub classes: Option<OutputPart>,
+    /// Three columns for each point of a box: x and y in pixels, and a score. They only tell heads apart.
+    pub points: Option<OutputPart>,
     /// Pixels that a cell of each map stands for. Of boxes that are not relative to cells they only tell heads apart.
     #[serde(default)]
     pub strides: Vec<usize>,
@@ -80,11 +82,16 @@ pub struct Candidates {
 const PLAUSIBLE: f32 = 0.95;
 /// Sides of such boxes, in those of the image, at most.
 const MAX_SIDE: f32 = 20.0;
+/// How far scores may be beyond 0 to 1 where the user names the head.
+const OVERSHOOT: f32 = 0.1;
+/// Columns of a point beside a box.
+const PER_POINT: usize = 3;
 
 impl DetectHead {
     /// The parts that it reads.
     fn parts(&self) -> impl Iterator<Item = &OutputPart> {
-        [Some(&self.boxes), Some(&self.scores), self.objectness.as_ref(), self.classes.as_ref()].into_iter().flatten()
+        let others = [&self.objectness, &self.classes, &self.points].map(Option::as_ref);
+        [Some(&self.boxes), Some(&self.scores)].into_iter().chain(others).flatten()
     }
 
     /// The boxes of all rows, for an input of this height and width.
@@ -122,7 +129,7 @@ impl DetectHead {
             (false, _) => Vec::new(),
             (true, Some(input)) => cells(&self.strides, input),
             (true, None) => {
-                anyhow::bail!("the input's height and width are not known, expected an input of images")
+                bail!("the input's height and width are not known, expected an input of images")
             }
         };
         let anchors = match &self.anchors {
@@ -137,6 +144,29 @@ impl DetectHead {
     pub fn detections(&self, candidates: &Candidates) -> Vec<Detection> {
         let counts = |detection: &&Detection| detection.score >= self.threshold;
         suppressed(candidates.all.iter().filter(counts).copied().collect(), self.nms)
+    }
+
+    /// Checks that scores and objectness are from 0 to 1. Below 0, rows that the network chooses may stand for nothing.
+    fn check_scores(&self, outputs: &[OutputView]) -> Result<()> {
+        let least = if self.classes.is_some() { -1.0 } else { 0.0 };
+        for (key, part) in [("scores", Some(&self.scores)), ("objectness", self.objectness.as_ref())] {
+            let Some(part) = part else { continue };
+            ensure_scores(part, outputs, least, |_| true).with_context(|| format!("`{key}`"))?;
+        }
+        Ok(())
+    }
+
+    /// Checks that points have three columns each: coordinates in pixels and a score from 0 to 1.
+    fn check_points(&self, outputs: &[OutputView]) -> Result<()> {
+        let Some(points) = &self.points else { return Ok(()) };
+        let is_score = |column: usize| column % PER_POINT == PER_POINT - 1;
+        let rows = points.rows(outputs).context("`points`")?;
+        let n = rows.n_columns;
+        ensure!(n % PER_POINT == 0, "`points`: found {n} columns, expected {PER_POINT} for each point: x, y, score");
+        ensure_scores(points, outputs, 0.0, is_score).context("`points`")?;
+        let reaches = |column: usize| rows.column(column).any(|x| x > 1.0 + OVERSHOOT);
+        ensure!((0..n).any(|column| !is_score(column) && reaches(column)), "`points`: found 0 to 1, expected pixels");
+        Ok(())
     }
 
     /// Whether scores that take no activation are from 0 to 1, those that take one are not, rows with a background are
@@ -194,7 +224,9 @@ impl HeadKind for DetectHead {
     }
 
     fn fits(&self, outputs: &[OutputView], input: Option<[usize; 2]>) -> Result<()> {
-        self.candidates(outputs, input).map(drop)
+        self.candidates(outputs, input)?;
+        self.check_scores(outputs)?;
+        self.check_points(outputs)
     }
 
     fn recognizes(&self, images: &[Vec<OutputView>], input: Option<[usize; 2]>) -> Option<String> {
@@ -205,7 +237,7 @@ impl HeadKind for DetectHead {
             n_rows = candidates.all.len();
             let n_cells = self.per_cell * cells(&self.strides, [height, width]).len();
             let has_cells = self.strides.is_empty() || n_rows == n_cells;
-            if n_rows == 0 || !has_cells || !self.has_sound_scores(outputs) {
+            if n_rows == 0 || !has_cells || !self.has_sound_scores(outputs) || self.check_points(outputs).is_err() {
                 return None;
             }
             let [w, h] = if self.normalized { [1.0; 2] } else { [width as f32, height as f32] };
@@ -240,6 +272,26 @@ impl HeadKind for DetectHead {
     fn specificity(&self) -> usize {
         self.parts().map(OutputPart::specificity).sum()
     }
+}
+
+/// Checks that the values of some columns are scores, from `least`, 0 or below, to 1.
+fn ensure_scores(
+    part: &OutputPart,
+    outputs: &[OutputView],
+    least: f32,
+    is_score: impl Fn(usize) -> bool,
+) -> Result<()> {
+    let rows = part.rows(outputs)?;
+    for column in (0..rows.n_columns).filter(|&column| is_score(column)) {
+        let values = || rows.column(column).filter(|x| x.is_finite());
+        let (low, high) = (values().fold(f32::INFINITY, f32::min), values().fold(f32::NEG_INFINITY, f32::max));
+        if low < least - OVERSHOOT || high > 1.0 + OVERSHOOT {
+            let found = part.outputs(outputs)?;
+            let first = found.first().map_or(Ok(0), |output| part.span(output).map(|(first, _)| first))?;
+            bail!("{}: column {} holds {low:.3} to {high:.3}, expected 0 to 1", described(&found), first + column);
+        }
+    }
+    Ok(())
 }
 
 /// The largest value and its position; NaN where a value is NaN.

@@ -47,10 +47,10 @@ macro_rules! heads {
 
 /// The heads that come with mqq: name and YAML.
 pub const BUILT_IN: &[(&str, &str)] = heads![
-    "yolox", "yolox-decoded", "yolov5", "yolov8", "yolo-nms", "ssd", "ultraface", "st-ssd", "retina", "fcos",
-    "ltrb-dfl", "detr", "detr-logits", "detr-softmax", "efficient-nms", "class-scores", "token-scores", "argmax",
-    "argmax-last", "mask", "mask-logits", "embedding", "picture", "picture-255", "map", "heatmap", "simcc", "points",
-    "points-normalized", "ctc", "ctc-last",
+    "yolox", "yolox-decoded", "yolov5", "yolov8", "yolov8-pose", "yolo-nms", "ssd", "ultraface", "st-ssd", "retina",
+    "fcos", "ltrb-dfl", "detr", "detr-logits", "detr-softmax", "efficient-nms", "class-scores", "token-scores",
+    "argmax", "argmax-last", "mask", "mask-logits", "embedding", "picture", "picture-255", "map", "heatmap", "simcc",
+    "points", "points-normalized", "ctc", "ctc-last",
 ];
 
 /// Other names of heads.
@@ -60,6 +60,8 @@ pub const ALSO: &[(&str, &str)] = &[
     ("yolov9", "yolov8"),
     ("yolo11", "yolov8"),
     ("yolo12", "yolov8"),
+    ("yolo11-pose", "yolov8-pose"),
+    ("yolo12-pose", "yolov8-pose"),
     ("yolov10", "yolo-nms"),
     ("yolo26", "yolo-nms"),
     ("nanodet", "ltrb-dfl"),

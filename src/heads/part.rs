@@ -77,6 +77,11 @@ impl PartRows {
     pub fn row(&self, row_idx: usize) -> &[f32] {
         self.values.get(row_idx * self.n_columns..(row_idx + 1) * self.n_columns).unwrap_or_default()
     }
+
+    /// The values of one column.
+    pub(super) fn column(&self, column: usize) -> impl Iterator<Item = f32> + '_ {
+        self.values.iter().skip(column).step_by(self.n_columns.max(1)).copied()
+    }
 }
 
 impl OutputPart {
@@ -168,10 +173,10 @@ impl OutputPart {
         Ok(rows)
     }
 
-    fn append(&self, output: &OutputView, rows: &mut PartRows) -> Result<()> {
+    /// The first of its columns of an output, and the one behind the last.
+    pub(super) fn span(&self, output: &OutputView) -> Result<(usize, usize)> {
         let (dims, axis) = self.axis_of(output)?;
         let n_all = axis.map_or(1, |axis| dims[axis]);
-        let inner: usize = axis.map_or(1, |axis| dims[axis + 1..].iter().product());
         let (first, end) = match self.columns.as_deref() {
             None => (0, n_all),
             Some(&[first]) => (first, n_all),
@@ -179,6 +184,14 @@ impl OutputPart {
             Some(_) => bail!("`columns` has not one or two numbers"),
         };
         ensure!(first < end && end <= n_all, "has {n_all} columns, expected columns {first} to {end}");
+        Ok((first, end))
+    }
+
+    fn append(&self, output: &OutputView, rows: &mut PartRows) -> Result<()> {
+        let (dims, axis) = self.axis_of(output)?;
+        let n_all = axis.map_or(1, |axis| dims[axis]);
+        let inner: usize = axis.map_or(1, |axis| dims[axis + 1..].iter().product());
+        let (first, end) = self.span(output)?;
         ensure!(
             rows.values.is_empty() || rows.n_columns == end - first,
             "has {} columns, expected {} as the outputs before it",

@@ -5,7 +5,7 @@ use super::recognize::recognize;
 use super::task::TaskName;
 use super::{Head, TaskHead};
 use crate::diag::WithHint;
-use anyhow::{Result, anyhow};
+use anyhow::{Error, Result, anyhow};
 
 /// The task and the head of a network, as far as the user gives them.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -31,7 +31,11 @@ impl HeadRequest {
         let Some(first) = images.first() else { return Ok(None) };
         if let Some(head) = &self.head {
             let head = TaskHead { head: head.clone(), input, reason: None };
-            head.check_fit(first)?;
+            let advice = |error: Error| match recognize(head.head.task(), images, input).as_deref() {
+                Ok([other]) => error.hint(format!("head `{}` fits these outputs", other.head.name)),
+                _ => error.hint("docs/tasks.md lists the heads and the outputs that they read"),
+            };
+            head.check_fit(first).map_err(advice)?;
             return Ok(Some(head));
         }
         let mut found = recognize(self.task.unwrap_or(TaskName::Detect), images, input)?;

@@ -87,6 +87,11 @@ def yolov8(o):
     return corners(rows[:, :4]), *best(rows[:, 4:])
 
 
+def yolov8_pose(o):
+    rows = next(iter(o.values())).T
+    return corners(rows[:, :4]), *best(rows[:, 4:5])
+
+
 def yolo_nms(o):
     (rows,) = o.values()
     return rows[:, :4], rows[:, 4], rows[:, 5].astype(int)
@@ -181,6 +186,11 @@ class Draw:
     def corners(self, n, side=SIDE):
         return corners(self.centred(n, side))
 
+    def points(self, n, n_points):
+        """x, y in pixels and a score of each."""
+        points = self.rng.uniform(0, 1, (n, n_points, 3)) * [SIDE, SIDE, 1]
+        return points.reshape(n, -1)
+
     def whole(self, n, below=4):
         return self.rng.integers(0, below, n).astype(float)
 
@@ -198,6 +208,7 @@ HEADS = {
     "yolox-decoded": (lambda d: {"o": join(d.centred(84), d.scores(84, 1) ** 0.2, d.scores(84, 3))}, decoded, 0.3, 0.45),
     "yolov5": (lambda d: {"o": join(d.centred(252), d.scores(252, 1) ** 0.2, d.scores(252, 3))}, decoded, 0.25, 0.45),
     "yolov8": (lambda d: {"o": join(d.centred(84), d.scores(84, 3)).T}, yolov8, 0.25, 0.7),
+    "yolov8-pose": (lambda d: {"o": join(d.centred(84), d.scores(84, 1), d.points(84, 5)).T}, yolov8_pose, 0.25, 0.7),
     "yolo-nms": (lambda d: {"o": join(d.corners(30), d.scores(30, 1), d.whole(30)[:, None])}, yolo_nms, 0.25, None),
     "ssd": (lambda d: {"scores": d.shares(90, 4), "boxes": d.corners(90, 1)}, ssd, 0.4, 0.45),
     "ultraface": (lambda d: {"scores": d.shares(90, 2), "boxes": d.corners(90, 1)}, ssd, 0.6, 0.3),
@@ -281,6 +292,34 @@ def test_heads_follow_a_second_implementation(head, tmp_path):
     scores = np.concatenate([HEADS[head][1](of_sample(expected, i))[1] for i in range(n)])
     histogram = np.histogram(scores, np.linspace(0, 1, 11))[0]
     assert np.abs(np.array(task["found"]["float"]["scores"]) - histogram).sum() <= 2
+
+
+def test_a_head_whose_scores_are_none_is_refused(tmp_path):
+    poses, boxes = samples("yolov8-pose")[0], samples("yolov8")[0]
+    code, _, stderr = compare(tmp_path, poses, poses, "--head", "yolov8")
+    assert code == 1 and "head `yolov8`: `scores`: output `o` [1, 20, 84]: column 5 holds " in stderr
+    assert " expected 0 to 1" in stderr and "hint: head `yolov8-pose` fits these outputs" in stderr
+    code, _, stderr = compare(tmp_path, boxes, boxes, "--head", "yolov8-pose")
+    assert code == 1 and "head `yolov8-pose`: `points`: found 2 columns, expected 3 for each point: x, y, score" in stderr
+    assert "hint: head `yolov8` fits these outputs" in stderr
+    four = {"o": join(Draw(1).centred(84), Draw(1).scores(84, 4)).T[None]}
+    code, _, stderr = compare(tmp_path, four, four, "--head", "yolov8-pose")
+    assert code == 1 and "`points`: found 0 to 1, expected pixels" in stderr
+    # Logits without an activation.
+    logits = {"o": join(Draw(1).centred(50), Draw(1).logits(50, 4))[None]}
+    (tmp_path / "mine.yaml").write_text("""
+task: detect
+boxes: { columns: [0, 4] }
+form: cxcywh
+scores: { columns: [4] }
+threshold: 0.3
+""")
+    code, _, stderr = compare(tmp_path, logits, logits, "--head", tmp_path / "mine.yaml")
+    assert code == 1 and "output `o` [1, 50, 8]: column 4 holds -" in stderr and "hint: docs/tasks.md lists the heads" in stderr
+    # A row that stands for nothing.
+    padded, _ = samples("detr")
+    padded["scores"][:, -1] = -1
+    assert compare(tmp_path, padded, padded, "--head", "detr")[0] == 0
 
 
 def choose_rows(path):
@@ -599,13 +638,19 @@ def test_classes(tmp_path):
 
 def test_classes_of_tokens(tmp_path):
     rng = np.random.default_rng(8)
-    scores = rng.normal(size=(6, 20, 4)).astype(np.float32)
+    # Some classes are more frequent than others; the mean of a row stays where it is.
+    scores = rng.normal(size=(6, 20, 4)) + [1, 0.5, -0.5, -1]
+    scores = (scores - scores.mean(2, keepdims=True)).astype(np.float32)
     found = noisy(scores, 0.5)
     kept = 100 * np.mean(scores.argmax(2) == found.argmax(2))
     assert 50 < kept < 95
     options = ["--head", "token-scores"]
     expected = ("token-scores", {"row-agreement": pytest.approx(kept)})
     assert figures(tmp_path, {"o": scores}, {"o": found}, *options) == expected
+    assert figures(tmp_path, {"o": scores}, {"o": found}, "--task", "classify") == expected
+    classes_first = {"o": scores.transpose(0, 2, 1)}
+    code, _, stderr = compare(tmp_path, classes_first, classes_first, "--task", "classify")
+    assert code == 1 and "no built-in head of task classify fits the outputs `o` [1, 4, 20]" in stderr
     code, _, stderr = compare(tmp_path, {"o": scores}, {"o": found}, *options, "--fail-under", "row-agreement=99")
     assert code == 3 and "agreement of rows is" in stderr
 
