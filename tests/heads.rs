@@ -91,6 +91,20 @@ fn outputs_are_found_by_name_position_and_shape() {
 }
 
 #[test]
+fn an_output_of_one_value_is_meant_where_nothing_else_could_be() {
+    let outputs = [view(&[1, 1], &[0.5], (1, 0)), view(&[1, 6], &[1.0; 6], (1, 0))];
+    let n_rows = |part: &str, outputs: &[OutputView]| {
+        serde_yaml::from_str::<OutputPart>(part).unwrap().rows(outputs).map(|rows| rows.n_rows()).ok()
+    };
+    for part in ["{}", "shape: [~, ~]"] {
+        assert_eq!(n_rows(part, &outputs), Some(6), "{part}");
+        assert_eq!(n_rows(part, &outputs[..1]), Some(1), "{part}");
+        assert_eq!(n_rows(part, &[outputs[0]; 2]), None, "{part}");
+    }
+    assert_eq!(n_rows("shape: [~, 1]", &outputs), Some(1));
+}
+
+#[test]
 fn boxes_share_what_lies_in_both() {
     assert_eq!(iou(&[0.0, 0.0, 2.0, 2.0], &[0.0, 0.0, 2.0, 2.0]), 1.0);
     assert_eq!(iou(&[0.0, 0.0, 2.0, 2.0], &[1.0, 0.0, 3.0, 2.0]), 2.0 / 6.0);

@@ -14,6 +14,8 @@ pub struct Detection {
     pub score: f32,
     /// Left, top, right, bottom.
     pub corners: Corners,
+    /// Its row among all of the image.
+    pub row: usize,
 }
 
 /// Left, top, right, bottom.

@@ -1,7 +1,9 @@
 //! Heads of detectors: from outputs to boxes.
 
+use super::activation::HeadActivation;
 use super::boxes::{Anchors, BoxForm, Corners, Detection, Frame, cells, suppressed};
 use super::kind::{HeadKind, described};
+use super::masks::BoxMasks;
 use super::part::{OutputPart, OutputView, PartRows};
 use super::task::TaskName;
 use anyhow::{Context, Result, bail, ensure};
@@ -35,6 +37,9 @@ pub struct DetectHead {
     pub classes: Option<OutputPart>,
     /// Three columns for each point of a box: x and y in pixels, and a score. They only tell heads apart.
     pub points: Option<OutputPart>,
+    /// Prototypes of masks: a column for each, a row for each pixel. As many columns at the end of `scores` are their
+    /// coefficients.
+    pub prototypes: Option<OutputPart>,
     /// Pixels that a cell of each map stands for. Of boxes that are not relative to cells they only tell heads apart.
     #[serde(default)]
     pub strides: Vec<usize>,
@@ -82,6 +87,8 @@ pub struct Candidates {
 const PLAUSIBLE: f32 = 0.95;
 /// Sides of such boxes, in those of the image, at most.
 const MAX_SIDE: f32 = 20.0;
+/// The error where the input has no height and width.
+const NO_INPUT: &str = "the input's height and width are not known, expected an input of images";
 /// How far scores may be beyond 0 to 1 where the user names the head.
 const OVERSHOOT: f32 = 0.1;
 /// Columns of a point beside a box.
@@ -90,7 +97,7 @@ const PER_POINT: usize = 3;
 impl DetectHead {
     /// The parts that it reads.
     fn parts(&self) -> impl Iterator<Item = &OutputPart> {
-        let others = [&self.objectness, &self.classes, &self.points].map(Option::as_ref);
+        let others = [&self.objectness, &self.classes, &self.points, &self.prototypes].map(Option::as_ref);
         [Some(&self.boxes), Some(&self.scores)].into_iter().chain(others).flatten()
     }
 
@@ -109,7 +116,7 @@ impl DetectHead {
             Ok(rows)
         };
         let classes = self.classes.as_ref().map(|classes| part("classes", classes, Some(1))).transpose()?;
-        let scores = part("scores", &self.scores, classes.is_some().then_some(1))?;
+        let scores = part("scores", &self.split_scores(outputs)?.0, classes.is_some().then_some(1))?;
         let first = usize::from(self.background == Some(Background::First));
         let end = scores.n_columns - usize::from(self.background == Some(Background::Last));
         ensure!(first < end, "`scores`: found {} columns, expected one beside the background", scores.n_columns);
@@ -118,9 +125,45 @@ impl DetectHead {
             let (class, score) = best(&scores.row(i)[first..end]);
             let score = objectness.as_ref().map_or(score, |objectness| objectness.values[i] * score);
             let class = classes.as_ref().map_or(class, |classes| classes.values[i].max(0.0) as usize);
-            Detection { class, score: if self.root { score.sqrt() } else { score }, corners: corners[i] }
+            Detection { class, score: if self.root { score.sqrt() } else { score }, corners: corners[i], row: i }
         };
         Ok(Candidates { all: (0..n).map(of_row).collect() })
+    }
+
+    /// The columns of `scores` that are scores, and those that are coefficients of masks.
+    fn split_scores(&self, outputs: &[OutputView]) -> Result<(OutputPart, Option<OutputPart>)> {
+        let Some(prototypes) = &self.prototypes else { return Ok((self.scores.clone(), None)) };
+        let (first, end) = self.scores.column_range(outputs).context("`scores`")?;
+        let (first_mask, end_mask) = prototypes.column_range(outputs).context("`prototypes`")?;
+        let (n, n_masks) = (end - first, end_mask - first_mask);
+        ensure!(n > n_masks, "`scores`: found {n} columns, expected more than the {n_masks} of `prototypes`");
+        let columns = |first: usize, end: usize| Some(vec![first, end]);
+        let scores = OutputPart { columns: columns(first, end - n_masks), ..self.scores.clone() };
+        let plain = HeadActivation::None;
+        let coefficients =
+            OutputPart { columns: columns(end - n_masks, end), activation: plain, ..self.scores.clone() };
+        Ok((scores, Some(coefficients)))
+    }
+
+    /// The masks of the boxes; `None` where the head has no prototypes.
+    ///
+    /// # Errors
+    /// If an output is missing, or the input's height and width are not known.
+    pub fn masks(&self, outputs: &[OutputView], input: Option<[usize; 2]>) -> Result<Option<BoxMasks>> {
+        let (Some(prototypes), Some(coefficients)) = (&self.prototypes, self.split_scores(outputs)?.1) else {
+            return Ok(None);
+        };
+        let [height, width] = prototypes.sides(outputs).context("`prototypes`")?;
+        let [rows, columns] = match (self.normalized, input) {
+            (true, _) => [1, 1],
+            (false, input) => input.context(NO_INPUT)?,
+        };
+        Ok(Some(BoxMasks {
+            coefficients: coefficients.rows(outputs).context("`scores`")?,
+            prototypes: prototypes.rows(outputs).context("`prototypes`")?,
+            width,
+            scale: [width as f32 / columns as f32, height as f32 / rows as f32],
+        }))
     }
 
     fn corners(&self, outputs: &[OutputView], input: Option<[usize; 2]>) -> Result<Vec<Corners>> {
@@ -128,9 +171,7 @@ impl DetectHead {
         let cells = match (self.form.has_cells(), input) {
             (false, _) => Vec::new(),
             (true, Some(input)) => cells(&self.strides, input),
-            (true, None) => {
-                bail!("the input's height and width are not known, expected an input of images")
-            }
+            (true, None) => bail!(NO_INPUT),
         };
         let anchors = match &self.anchors {
             Some(anchors) => anchors.corners(outputs, &self.strides, input)?,
@@ -149,7 +190,8 @@ impl DetectHead {
     /// Checks that scores and objectness are from 0 to 1. Below 0, rows that the network chooses may stand for nothing.
     fn check_scores(&self, outputs: &[OutputView]) -> Result<()> {
         let least = if self.classes.is_some() { -1.0 } else { 0.0 };
-        for (key, part) in [("scores", Some(&self.scores)), ("objectness", self.objectness.as_ref())] {
+        let (scores, _) = self.split_scores(outputs)?;
+        for (key, part) in [("scores", Some(&scores)), ("objectness", self.objectness.as_ref())] {
             let Some(part) = part else { continue };
             ensure_scores(part, outputs, least, |_| true).with_context(|| format!("`{key}`"))?;
         }
@@ -170,16 +212,16 @@ impl DetectHead {
     }
 
     /// Whether scores that take no activation are from 0 to 1, those that take one are not, rows with a background are
-    /// shares of 1, and classes are whole numbers.
+    /// shares of 1, classes are whole numbers, and coefficients of masks have both signs.
     fn has_sound_scores(&self, outputs: &[OutputView]) -> bool {
-        use super::activation::HeadActivation;
         let is_share = |x: &f32| (-0.001..=1.001).contains(x);
         let raw = |part: &OutputPart| {
             let plain = OutputPart { activation: HeadActivation::None, ..part.clone() };
             plain.rows(outputs).map(|rows| (part.activation, rows))
         };
+        let Ok((scores, coefficients)) = self.split_scores(outputs) else { return false };
         let Ok(parts) =
-            [Some(&self.scores), self.objectness.as_ref()].into_iter().flatten().map(raw).collect::<Result<Vec<_>>>()
+            [Some(&scores), self.objectness.as_ref()].into_iter().flatten().map(raw).collect::<Result<Vec<_>>>()
         else {
             return false;
         };
@@ -193,7 +235,9 @@ impl DetectHead {
         let is_whole = |x: &f32| x.fract() == 0.0 && *x >= -1.0;
         let classes = self.classes.as_ref().map(|classes| classes.rows(outputs));
         let whole = classes.is_none_or(|rows| rows.is_ok_and(|rows| rows.values.iter().all(is_whole)));
-        whole && parts.iter().all(sound)
+        let coefficients = coefficients.map(|part| part.rows(outputs));
+        let has_signs = |rows: PartRows| rows.values.iter().any(|x| *x < 0.0) && rows.values.iter().any(|x| *x > 0.0);
+        whole && parts.iter().all(sound) && coefficients.is_none_or(|rows| rows.is_ok_and(has_signs))
     }
 }
 
@@ -220,7 +264,10 @@ impl HeadKind for DetectHead {
             let n_sizes = anchors.sizes.as_ref().map_or(self.strides.len(), Vec::len);
             ensure(n_sizes == self.strides.len(), "anchors.sizes", "expected a list for each of `strides`")?;
         }
-        ensure(self.classes.is_none() || self.background.is_none(), "background", "expected without `classes`")
+        ensure(self.classes.is_none() || self.background.is_none(), "background", "expected without `classes`")?;
+        let has_columns = self.classes.is_none() && self.background.is_none();
+        let message = "expected without `classes` and `background`";
+        ensure(self.prototypes.is_none() || has_columns, "prototypes", message)
     }
 
     fn fits(&self, outputs: &[OutputView], input: Option<[usize; 2]>) -> Result<()> {
@@ -286,9 +333,9 @@ fn ensure_scores(
         let values = || rows.column(column).filter(|x| x.is_finite());
         let (low, high) = (values().fold(f32::INFINITY, f32::min), values().fold(f32::NEG_INFINITY, f32::max));
         if low < least - OVERSHOOT || high > 1.0 + OVERSHOOT {
-            let found = part.outputs(outputs)?;
-            let first = found.first().map_or(Ok(0), |output| part.span(output).map(|(first, _)| first))?;
-            bail!("{}: column {} holds {low:.3} to {high:.3}, expected 0 to 1", described(&found), first + column);
+            let place = described(&part.outputs(outputs)?);
+            let (first, _) = part.column_range(outputs)?;
+            bail!("{place}: column {} holds {low:.3} to {high:.3}, expected 0 to 1", first + column);
         }
     }
     Ok(())

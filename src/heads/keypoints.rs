@@ -68,6 +68,8 @@ impl KeypointsHead {
             PointForm::Points => {
                 let n = if rows.n_columns == 1 { self.per_point } else { rows.n_columns };
                 ensure!(n >= 2, "`points`: found {} of a point, expected x and y", count(n, "value"));
+                let n_values = rows.values.len();
+                ensure!(n_values % n == 0, "`points`: found {n_values} values, expected {n} for each point");
                 let point = |row: &[f32]| ScoredPoint { at: [row[0], row[1]], score: row.get(2).copied() };
                 let side = match (self.normalized, input) {
                     (true, _) => 1.0,
@@ -101,6 +103,29 @@ impl KeypointsHead {
                 Ok((rows.n_columns.max(y.n_columns) as f32, (0..n).map(point).collect()))
             }
         }
+    }
+}
+
+/// Lengths of a point, of which values behind each other leave one in doubt.
+const LENGTHS: [usize; 2] = [2, 3];
+/// Share of the distance of values that another length of points gives, below which the length is told.
+const NEAR: f32 = 0.75;
+
+impl KeypointsHead {
+    /// Whether values behind each other are `per_point` of each point: by their number, or as neighbouring points are near
+    /// each other.
+    fn tells_length(&self, images: &[Vec<OutputView>]) -> bool {
+        let rows = images.iter().map(|outputs| self.points.rows(outputs).map(|rows| rows.values));
+        let Ok(values) = rows.collect::<Result<Vec<_>>>() else { return false };
+        let n = values.first().map_or(0, Vec::len);
+        let distance = |lag: usize| -> f32 {
+            let behind = |values: &Vec<f32>| values.get(lag..).unwrap_or_default().to_vec();
+            let of_image =
+                |values: &Vec<f32>| values.iter().zip(behind(values)).map(|(a, b)| (a - b).abs()).sum::<f32>();
+            values.iter().map(of_image).sum::<f32>() / n.saturating_sub(lag) as f32
+        };
+        let is_nearer = |other: &usize| distance(self.per_point) < NEAR * distance(*other);
+        LENGTHS.iter().filter(|other| **other != self.per_point && n % **other == 0).all(is_nearer)
     }
 }
 
@@ -145,11 +170,13 @@ impl HeadKind for KeypointsHead {
         match self.form {
             PointForm::Heatmap => (rank == 4).then(|| format!("{described}, a map for each point")),
             PointForm::Simcc => Some(format!("{described} and that of y, with as many rows")),
-            PointForm::Points if rank == 3 && lies(self.normalized) && (self.normalized || !lies(true)) => {
+            PointForm::Points => {
+                let is_told = rank == 3 || rank == 2 && self.tells_length(images);
+                let fits = is_told && lies(self.normalized) && (self.normalized || !lies(true));
                 let of = if self.normalized { "0 to 1" } else { "the input's size" };
-                Some(format!("{described} with coordinates within {of}"))
+                let n = self.points(outputs, input).map_or(0, |(_, points)| points.len());
+                fits.then(|| format!("{described} with coordinates of {} within {of}", count(n, "point")))
             }
-            PointForm::Points => None,
         }
     }
 }

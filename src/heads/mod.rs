@@ -13,6 +13,7 @@ mod keypoints;
 mod kind;
 mod load;
 mod map;
+mod masks;
 mod part;
 mod recognize;
 mod request;
@@ -28,6 +29,7 @@ pub use embed::EmbedHead;
 pub use keypoints::{KeypointsHead, PointForm, ScoredPoint};
 pub use load::{is_path, resolve};
 pub use map::MapHead;
+pub use masks::BoxMasks;
 pub use part::{OutputPart, OutputView, PartRows, WhichOutput};
 pub use recognize::recognize;
 pub use request::HeadRequest;
@@ -47,10 +49,11 @@ macro_rules! heads {
 
 /// The heads that come with mqq: name and YAML.
 pub const BUILT_IN: &[(&str, &str)] = heads![
-    "yolox", "yolox-decoded", "yolov5", "yolov8", "yolov8-pose", "yolo-nms", "ssd", "ultraface", "st-ssd", "retina",
-    "fcos", "ltrb-dfl", "detr", "detr-logits", "detr-softmax", "efficient-nms", "class-scores", "token-scores",
-    "argmax", "argmax-last", "mask", "mask-logits", "embedding", "picture", "picture-255", "map", "heatmap", "simcc",
-    "points", "points-normalized", "ctc", "ctc-last",
+    "yolox", "yolox-decoded", "yolov5", "yolov8", "yolov8-pose", "yolov8-seg", "yolo-nms", "ssd", "ultraface",
+    "st-ssd", "retina", "fcos", "ltrb-dfl", "detr", "detr-logits", "detr-softmax", "efficient-nms", "class-scores",
+    "token-scores", "argmax", "argmax-last", "mask", "mask-logits", "embedding", "picture", "picture-255", "map",
+    "heatmap", "simcc", "points", "points-normalized", "points-flat", "points-flat-3", "points-flat-normalized",
+    "points-flat-3-normalized", "ctc", "ctc-last",
 ];
 
 /// Other names of heads.
@@ -60,6 +63,9 @@ pub const ALSO: &[(&str, &str)] = &[
     ("yolov9", "yolov8"),
     ("yolo11", "yolov8"),
     ("yolo12", "yolov8"),
+    ("yolov9-seg", "yolov8-seg"),
+    ("yolo11-seg", "yolov8-seg"),
+    ("yolo12-seg", "yolov8-seg"),
     ("yolo11-pose", "yolov8-pose"),
     ("yolo12-pose", "yolov8-pose"),
     ("yolov10", "yolo-nms"),

@@ -115,7 +115,11 @@ impl OutputPart {
             }
             return Ok(found);
         }
-        let found: Vec<&OutputView> = outputs.iter().filter(fits).collect();
+        let mut found: Vec<&OutputView> = outputs.iter().filter(fits).collect();
+        // One value, such as the score that there is a hand at all, is meant where nothing else could be.
+        if found.len() > 1 {
+            found.retain(|output| output.values.len() > 1);
+        }
         match (&found[..], &self.shape) {
             ([_], _) => Ok(found),
             (_, Some(shape)) => bail!("found {}, expected one output of shape {}", listed(), spelled(shape)),
@@ -173,8 +177,16 @@ impl OutputPart {
         Ok(rows)
     }
 
-    /// The first of its columns of an output, and the one behind the last.
-    pub(super) fn span(&self, output: &OutputView) -> Result<(usize, usize)> {
+    /// The first of its columns of its first output, and the one behind the last.
+    ///
+    /// # Errors
+    /// If there is no such output or column.
+    pub(super) fn column_range(&self, outputs: &[OutputView]) -> Result<(usize, usize)> {
+        let found = self.outputs(outputs)?;
+        self.span(found.first().context("found no output, expected one")?)
+    }
+
+    fn span(&self, output: &OutputView) -> Result<(usize, usize)> {
         let (dims, axis) = self.axis_of(output)?;
         let n_all = axis.map_or(1, |axis| dims[axis]);
         let (first, end) = match self.columns.as_deref() {

@@ -66,17 +66,18 @@ const N_PARTS: usize = 10;
 /// Sums: matched boxes, their IoU, boxes of both networks, histograms of the scores of both.
 const N_SUMS: usize = 4 + 2 * N_PARTS;
 
-type DecodedBoxes = (Candidates, Vec<Detection>);
+pub(super) type DecodedBoxes = (Candidates, Vec<Detection>);
 
 fn boxes(
     outputs: &[FloatOutput],
     head: Option<&TaskHead>,
     figure: fn(&[f64]) -> Option<Figure>,
 ) -> ImageSums<DetectHead, DecodedBoxes> {
-    ImageSums { outputs: TaskOutputs::new(outputs, head), n_sums: N_SUMS, decode, add, figure }
+    ImageSums { outputs: TaskOutputs::new(outputs, head), n_sums: N_SUMS, decode: boxes_of, add, figure }
 }
 
-fn decode(outputs: &TaskOutputs<DetectHead>, views: &[OutputView]) -> Result<DecodedBoxes> {
+/// All boxes of a network for an image, and those that count.
+pub(super) fn boxes_of(outputs: &TaskOutputs<DetectHead>, views: &[OutputView]) -> Result<DecodedBoxes> {
     let candidates = outputs.head.candidates(views, outputs.input)?;
     let detections = outputs.head.detections(&candidates);
     Ok((candidates, detections))
@@ -88,7 +89,7 @@ fn add(float: DecodedBoxes, quantized: DecodedBoxes, sums: &mut [f64]) {
         scores.for_each(|score| sums[4 + network * N_PARTS + part(score)] += 1.0);
         sums[2 + network] += detections.len() as f64;
     }
-    let right = matched(&float.1, &quantized.1, |iou| iou >= LEAST_IOU);
+    let right = right(&float.1, &quantized.1);
     sums[0] += right.len() as f64;
     sums[1] += right.iter().map(|(.., iou)| f64::from(*iou)).sum::<f64>();
 }
@@ -134,6 +135,14 @@ fn box_iou(sums: &[f64]) -> Option<Figure> {
 /// The part of the histogram that a score belongs to.
 fn part(score: f32) -> usize {
     ((score * N_PARTS as f32) as usize).min(N_PARTS - 1)
+}
+
+/// The boxes that are right, as [`F1`] has them: float, quantized, IoU.
+pub(super) fn right<'b>(
+    float: &'b [Detection],
+    quantized: &'b [Detection],
+) -> Vec<(&'b Detection, &'b Detection, f32)> {
+    matched(float, quantized, |iou| iou >= LEAST_IOU)
 }
 
 /// The boxes of the quantized network, in order, each with the free box of its class with the largest IoU, where that IoU

@@ -19,6 +19,7 @@ mod gate;
 mod groups;
 mod layout;
 mod map;
+mod masks;
 mod max_error;
 mod metric;
 mod miou;
@@ -46,6 +47,7 @@ pub use gate::{MetricBound, MissedGate};
 pub use groups::{ChannelGroup, OutputGroups};
 pub use layout::{FloatOutput, channel_axis};
 pub use map::{MAP_SQNR, SSIM};
+pub use masks::MASK_IOU;
 pub use max_error::MAX_ERROR;
 pub use metric::{Better, Figure, FoundCounts, Measure, Metric, OutputPair, SamplePair};
 pub use miou::MIOU;
@@ -67,7 +69,7 @@ use anyhow::{Result, anyhow};
 /// Every metric, in the order in which they are printed. The first of a task evaluates changes of its networks.
 pub const METRICS: &[Metric] = &[
     OVERLAP, SQNR, COSINE, AGREEMENT, TOP1, MAX_ERROR, TOP1_DROP, TOP5, ROW_AGREEMENT, F1, BOX_IOU, BOX_OVERLAP,
-    COCO_MAP, MIOU, NEIGHBOURS, MAP_SQNR, SSIM, PCK, CHARACTERS,
+    MASK_IOU, COCO_MAP, MIOU, NEIGHBOURS, MAP_SQNR, SSIM, PCK, CHARACTERS,
 ];
 
 /// The metric with a name.

@@ -103,14 +103,15 @@ pub fn task(comparison: &Comparison) -> Option<TaskReport> {
 pub fn task_lines(report: &TaskReport, n_samples: usize) -> Vec<String> {
     let head = format!("task {}", report.evaluated.describe());
     let of_task = METRICS.iter().filter(|metric| metric.task == Some(report.evaluated.task));
-    // The mAP stands at the end, beside that of the float model.
-    let mut parts: Vec<String> = of_task
-        .filter(|metric| **metric != COCO_MAP)
-        .map(|metric| match report.metrics.get(metric.name).and_then(Value::as_f64) {
-            Some(value) => format!("{} {}", metric.title, metric.spelled(value)),
-            None => format!("{} not measured", metric.title),
-        })
-        .collect();
+    // The mAP stands at the end, beside that of the float model. Not every network has all figures of its task.
+    let measured = |metric: &Metric| {
+        let value = report.metrics.get(metric.name).and_then(Value::as_f64)?;
+        Some(format!("{} {}", metric.title, metric.spelled(value)))
+    };
+    let mut parts: Vec<String> = of_task.clone().filter(|it| **it != COCO_MAP).filter_map(measured).collect();
+    if let (true, Some(metric)) = (parts.is_empty(), of_task.clone().next()) {
+        parts.push(format!("{} not measured", metric.title));
+    }
     parts.extend(report.found.as_ref().map(|found| {
         let (float, quantized) = (found.float.n_found, found.quantized.n_found);
         format!("boxes found: float {float}, quantized {quantized}")

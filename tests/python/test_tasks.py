@@ -92,6 +92,11 @@ def yolov8_pose(o):
     return corners(rows[:, :4]), *best(rows[:, 4:5])
 
 
+def yolov8_seg(o):
+    rows, n_masks = o["output0"].T, len(o["output1"])
+    return corners(rows[:, :4]), *best(rows[:, 4:-n_masks])
+
+
 def yolo_nms(o):
     (rows,) = o.values()
     return rows[:, :4], rows[:, 4], rows[:, 5].astype(int)
@@ -209,6 +214,8 @@ HEADS = {
     "yolov5": (lambda d: {"o": join(d.centred(252), d.scores(252, 1) ** 0.2, d.scores(252, 3))}, decoded, 0.25, 0.45),
     "yolov8": (lambda d: {"o": join(d.centred(84), d.scores(84, 3)).T}, yolov8, 0.25, 0.7),
     "yolov8-pose": (lambda d: {"o": join(d.centred(84), d.scores(84, 1), d.points(84, 5)).T}, yolov8_pose, 0.25, 0.7),
+    "yolov8-seg": (lambda d: {"output0": join(d.centred(84), d.scores(84, 3), d.rng.normal(size=(84, 6))).T,
+                              "output1": d.rng.normal(size=(6, 16, 16))}, yolov8_seg, 0.25, 0.7),
     "yolo-nms": (lambda d: {"o": join(d.corners(30), d.scores(30, 1), d.whole(30)[:, None])}, yolo_nms, 0.25, None),
     "ssd": (lambda d: {"scores": d.shares(90, 4), "boxes": d.corners(90, 1)}, ssd, 0.4, 0.45),
     "ultraface": (lambda d: {"scores": d.shares(90, 2), "boxes": d.corners(90, 1)}, ssd, 0.6, 0.3),
@@ -260,19 +267,43 @@ def detections(head, outputs):
     return kept
 
 
+def right_by_hand(truth, found):
+    """Right boxes of a sample: of the float network, of the other one, their IoU."""
+    taken, right = set(), []
+    for label, _, box in found:
+        fits = [(shared(other, box), -i) for i, (c, _, other) in enumerate(truth) if c == label and i not in taken]
+        if fits and max(fits)[0] >= 0.5:
+            taken.add(-max(fits)[1])
+            right.append((truth[-max(fits)[1]][2], box, max(fits)[0]))
+    return right
+
+
 def f1_by_hand(truths, founds):
     """F1, mean IoU of right boxes, and the numbers of boxes."""
-    right, ious = 0, []
-    for truth, found in zip(truths, founds):
-        taken = set()
-        for label, _, box in found:
-            fits = [(shared(other, box), -i) for i, (c, _, other) in enumerate(truth) if c == label and i not in taken]
-            if fits and max(fits)[0] >= 0.5:
-                taken.add(-max(fits)[1])
-                ious.append(max(fits)[0])
-                right += 1
+    ious = [iou for truth, found in zip(truths, founds) for *_, iou in right_by_hand(truth, found)]
     n = [sum(map(len, all_)) for all_ in (truths, founds)]
-    return 2 * right / sum(n), np.mean(ious), n
+    return 2 * len(ious) / sum(n), np.mean(ious), n
+
+
+def mask(o, box):
+    """Of a box of `yolov8-seg`: its coefficients times the prototypes, cut to the box."""
+    rows, prototypes = o["output0"].T, o["output1"]
+    (row,) = np.flatnonzero((corners(rows[:, :4]) == box).all(1))
+    left, top, right, bottom = np.array(box) * prototypes.shape[2] / SIDE
+    y, x = np.mgrid[:prototypes.shape[1], :prototypes.shape[2]]
+    inside = (x >= left) & (x < right) & (y >= top) & (y < bottom)
+    return inside & (sigmoid(np.einsum("k,kyx->yx", rows[row, -len(prototypes):].astype(float), prototypes)) > 0.5)
+
+
+def masks_by_hand(outputs, boxes):
+    """Mean IoU of the masks of right boxes."""
+    ious = []
+    for i, (truth, found) in enumerate(zip(*boxes)):
+        for *pair, _ in right_by_hand(truth, found):
+            a, b = (mask({name: values[i] for name, values in of.items()}, box) for of, box in zip(outputs, pair))
+            if (a | b).any():
+                ious.append((a & b).sum() / (a | b).sum())
+    return np.mean(ious)
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -287,7 +318,12 @@ def test_heads_follow_a_second_implementation(head, tmp_path):
     assert 0.3 < f1 < 1 and min(numbers) > 10
     task = report["task"]
     assert (task["task"], task["head"]) == ("detect", head) and "recognized_by" not in task
-    assert task["metrics"] == {"f1": pytest.approx(f1, abs=1e-9), "box-iou": pytest.approx(iou, abs=1e-5)}
+    by_hand = {"f1": pytest.approx(f1, abs=1e-9), "box-iou": pytest.approx(iou, abs=1e-5)}
+    if head == "yolov8-seg":
+        of_masks = masks_by_hand((expected, found), (truths, founds))
+        assert 0.5 < of_masks < 0.99
+        by_hand["mask-iou"] = pytest.approx(of_masks, abs=2e-3)
+    assert task["metrics"] == by_hand
     assert [task["found"][network]["n_found"] for network in ("float", "quantized")] == numbers
     scores = np.concatenate([HEADS[head][1](of_sample(expected, i))[1] for i in range(n)])
     histogram = np.histogram(scores, np.linspace(0, 1, 11))[0]
@@ -316,6 +352,10 @@ threshold: 0.3
 """)
     code, _, stderr = compare(tmp_path, logits, logits, "--head", tmp_path / "mine.yaml")
     assert code == 1 and "output `o` [1, 50, 8]: column 4 holds -" in stderr and "hint: docs/tasks.md lists the heads" in stderr
+    # A semantic map is no prototypes: what would be coefficients has one sign.
+    maps = boxes | {"maps": Draw(2).rng.normal(size=(6, 2, 16, 16)).astype(np.float32)}
+    code, report, stderr = compare(tmp_path, maps, maps)
+    assert (code, "task" in report) == (0, False), stderr
     # A row that stands for nothing.
     padded, _ = samples("detr")
     padded["scores"][:, -1] = -1
@@ -590,6 +630,34 @@ def test_points(head, tmp_path):
     share = (distances <= 0.02 * side).mean()
     assert 0.2 < share < 0.95
     assert figures(tmp_path, outputs, found, "--task", "keypoints") == (head, {"pck": pytest.approx(share)})
+
+
+@pytest.mark.parametrize("head", ["points-flat", "points-flat-3", "points-flat-normalized", "points-flat-3-normalized"])
+def test_points_behind_each_other(head, tmp_path):
+    rng = np.random.default_rng(9)
+    n, side = (3 if "-3" in head else 2), (1 if "normalized" in head else SIDE)
+    # As many values as both lengths allow: neighbouring points are near each other.
+    points = 0.5 + np.cumsum(rng.normal(size=(6, 12, n)) * 0.02, 1) + rng.uniform(-0.3, 0.3, (6, 1, n))
+    if n == 3:
+        points[..., 2] = rng.uniform(0.9, 1, (6, 12)) / side
+    points = (points * side).astype(np.float32)
+    found = noisy(points, 0.015 * side)
+    share = (np.linalg.norm(points[..., :2].astype(float) - found[..., :2], axis=2) <= 0.02 * side).mean()
+    assert 0.2 < share < 0.95
+    # The score that there is anything at all is no point.
+    outputs = [{"o": values.reshape(6, -1), "presence": np.ones((6, 1), np.float32)} for values in (points, found)]
+    expected = (head, {"pck": pytest.approx(share)})
+    assert figures(tmp_path, *outputs, "--task", "keypoints") == expected
+    assert figures(tmp_path, *outputs, "--head", head) == expected
+    # Without such an order, the length of a point is told by the number alone.
+    mixed = rng.uniform(0.1, 0.9, (6, 24)).astype(np.float32) * side
+    code, _, stderr = compare(tmp_path, {"o": mixed}, {"o": mixed}, "--task", "keypoints")
+    assert code == 1 and "no built-in head of task keypoints fits the outputs `o` [1, 24]" in stderr
+    n_values = 10 if n == 2 else 9
+    few = {"o": mixed[:, :n_values]}
+    assert figures(tmp_path, few, few, "--task", "keypoints") == (head, {"pck": 1})
+    code, _, stderr = compare(tmp_path, {"o": mixed[:, :7]}, {"o": mixed[:, :7]}, "--head", head)
+    assert code == 1 and f"`points`: found 7 values, expected {n} for each point" in stderr
 
 
 def distance(a, b):
