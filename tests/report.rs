@@ -8,10 +8,15 @@ use tempfile::TempDir;
 
 /// `mqq calibrate` of the bundled model with a report.
 fn calibrate(folder: &Path, report: &str) -> String {
+    calibrate_with(folder, report, &[])
+}
+
+/// The same, with options.
+fn calibrate_with(folder: &Path, report: &str, options: &[&str]) -> String {
     let mut command = mqq();
     command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx")).args(["-b", "tensorrt", "--limit", "24"]);
     command.arg("--data").arg(repository("calib_data/calib")).args(["--preprocess", "half"]);
-    command.arg("--report").arg(folder.join(report)).arg("--out-dir").arg(folder);
+    command.arg("--report").arg(folder.join(report)).arg("--out-dir").arg(folder).args(options);
     let ran = run(&mut command);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     fs::read_to_string(folder.join(report)).unwrap()
@@ -23,6 +28,7 @@ const SECTIONS: &[&str] = &[
     "Error along the network",
     "Nodes",
     "Ranges of activations",
+    "Histograms of activations",
     "Scales of weights per channel",
     "Activations",
     "Weights and biases",
@@ -90,6 +96,38 @@ fn every_tensor_has_its_error_in_the_sidecar() {
     assert_eq!(db[0], 200.0);
     assert!(db[1..].iter().all(|db| (10.0..80.0).contains(db)), "{db:?}");
     assert!(db[1] > db[db.len() - 1] + 3.0, "{db:?}");
+    // A Relu that a convolution fuses adds nothing; the first node has no other error than its own.
+    let added: Vec<f64> = errors.iter().map(|error| error["added_sqnr_db"].as_f64().unwrap()).collect();
+    assert!(added.iter().zip(&db).skip(2).all(|(added, db)| added > db), "{added:?} {db:?}");
+    assert_eq!((added[1], added[2]), (db[1], 200.0));
+}
+
+#[test]
+fn tensors_have_errors_without_methods_too_but_not_at_effort_0() {
+    for (options, has_errors) in [(["--methods", "none"], true), (["--effort", "0"], false)] {
+        let folder = TempDir::new().unwrap();
+        let report: serde_json::Value =
+            serde_json::from_str(&calibrate_with(folder.path(), "report.json", &options)).unwrap();
+        let sections = report["sections"].as_array().unwrap();
+        assert_eq!(sections.iter().any(|section| section["id"] == "errors"), has_errors, "{options:?}");
+    }
+}
+
+#[test]
+fn a_histogram_has_the_range_in_use_and_those_of_all_observers() {
+    let folder = TempDir::new().unwrap();
+    let report: serde_json::Value = serde_json::from_str(&calibrate(folder.path(), "report.json")).unwrap();
+    let section = report["sections"].as_array().unwrap().iter().find(|section| section["id"] == "histograms").unwrap();
+    for tensor in section["histograms"].as_array().unwrap() {
+        let sum: f64 = tensor["shares"].as_array().unwrap().iter().map(|share| share.as_f64().unwrap()).sum();
+        assert!((sum - 1.0).abs() < 1e-4, "{tensor}");
+        let ranges = tensor["ranges"].as_array().unwrap();
+        let names: Vec<&str> = ranges.iter().map(|range| range["name"].as_str().unwrap()).collect();
+        assert!(names[0].starts_with("used ("), "{names:?}");
+        assert_eq!(names[1..], ["entropy", "max", "mse", "percentile:99.9", "percentile:99.99"]);
+        let width = |k: usize| ranges[k]["ends"][1].as_f64().unwrap() - ranges[k]["ends"][0].as_f64().unwrap();
+        assert!((1..6).all(|k| width(k) <= width(2)), "{tensor}: none is wider than `max`");
+    }
 }
 
 #[test]

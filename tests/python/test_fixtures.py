@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from expected import hold, hold_quantized
 from support import ROOT, calibrate, digits, fixture, float_digits, mqq, quantized, run, sqnr_db
@@ -44,6 +45,16 @@ def test_sidecar_holds_what_the_model_holds(model):
         zero_point = values[f"{name}_zero_point"]
         assert zero_point.dtype == encoding["output_dtype"]
         assert np.array_equal(zero_point, encoding["y_zero_point"]), name
+
+
+def test_the_model_says_who_made_it():
+    output = quantized("digits_cnn", "tensorrt")
+    sidecar = json.loads(output.with_suffix(".json").read_text())
+    found = ort.InferenceSession(output).get_modelmeta().custom_metadata_map
+    samples = sidecar["calibration"]["n_samples"]
+    assert found["mqq.backend"] == "tensorrt" and found["mqq.calibration"].startswith(f"{samples} samples, observer ")
+    assert found["mqq.version"] == sidecar["producer"]["version"]
+    assert f"{sidecar['tuning']['judged']['sqnr_db'][1]:.2f} dB" in found["mqq.expected"]
 
 
 def test_tensorrt_model_keeps_to_the_rules_of_explicit_quantization():

@@ -60,6 +60,21 @@ def test_the_graph_has_all_nodes_and_colors_them_by_error(page):
     assert figure.locator("rect").first.get_attribute("style").startswith("fill: rgb")
 
 
+def test_histograms_show_a_tensor_with_the_ranges_of_all_observers(page):
+    figure = page.locator("#histograms figure")
+    figure.scroll_into_view_if_needed()
+    bars = figure.locator("g[aria-label=rect] rect")
+    bars.first.wait_for()
+    tensor, names = figure.get_by_label("Tensor"), cells(page, "activations", 0)
+    assert bars.count() == 24 and sorted(tensor.locator("option").all_inner_texts()) == sorted(names)
+    lines = figure.locator("g[aria-label=rule] line")
+    assert lines.count() == 2 * 6
+    drawn = lambda: [bar.get_attribute("height") for bar in bars.all()]
+    before = drawn()
+    tensor.select_option(label="input" if tensor.locator("option").first.inner_text() != "input" else names[1])
+    assert drawn() != before
+
+
 def test_search_keeps_the_rows_with_all_words(page):
     search = page.locator("#nodes").get_by_label("Search")
     n_rows = len(cells(page, "nodes", 1))
