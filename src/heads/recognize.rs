@@ -1,9 +1,9 @@
 //! Which head the outputs of a network are of, where they leave no doubt.
 
-use super::TaskHead;
 use super::load::built_in;
 use super::part::OutputView;
 use super::task::TaskName;
+use super::{Head, TaskHead};
 use anyhow::Result;
 
 /// The built-in heads that fit the outputs of a float network for some images: of several that ask for more and for less of
@@ -21,4 +21,10 @@ pub fn recognize(task: TaskName, images: &[Vec<OutputView>], input: Option<[usiz
     }
     let most = found.iter().map(|(specificity, _)| *specificity).max();
     Ok(found.into_iter().filter(|(specificity, _)| Some(*specificity) == most).map(|(_, found)| found).collect())
+}
+
+/// The built-in heads that can decode the outputs for an image, whether or not these leave no doubt.
+pub(super) fn fitting(task: TaskName, outputs: &[OutputView], input: Option<[usize; 2]>) -> Vec<Head> {
+    let fits = |head: &Head| head.task() == task && head.meaning.kind().fits(outputs, input).is_ok();
+    built_in().unwrap_or_default().into_iter().filter(fits).collect()
 }

@@ -1,7 +1,7 @@
 //! The head of a network, given by the user or recognized.
 
 use super::part::OutputView;
-use super::recognize::recognize;
+use super::recognize::{fitting, recognize};
 use super::task::TaskName;
 use super::{Head, TaskHead};
 use crate::diag::WithHint;
@@ -31,8 +31,8 @@ impl HeadRequest {
         let Some(first) = images.first() else { return Ok(None) };
         if let Some(head) = &self.head {
             let head = TaskHead { head: head.clone(), input, reason: None };
-            let advice = |error: Error| match recognize(head.head.task(), images, input).as_deref() {
-                Ok([other]) => error.hint(format!("head `{}` fits these outputs", other.head.name)),
+            let advice = |error: Error| match &fitting(head.head.task(), first, input)[..] {
+                [other] => error.hint(format!("head `{}` fits these outputs", other.name)),
                 _ => error.hint("docs/tasks.md lists the heads and the outputs that they read"),
             };
             head.check_fit(first).map_err(advice)?;
