@@ -258,7 +258,8 @@ fn finish(
         .and_then(|graph| placement.integer_share(graph, &known.value_info));
     let prepared = edited(&model, &plan.learned_weights(model.graph()?))?;
     let mut quantized = rewrite(model, &plan, request.storage)?.changed(|model| {
-        onnx::set_metadata(model, record::metadata(&sidecar));
+        let version = sidecar.producer.version.clone();
+        onnx::set_metadata(model, vec![("mqq.version", version), ("mqq.backend", sidecar.scheme.backend.clone())]);
         Ok(())
     })?;
     if plan.activations.iter().any(|planned| planned.qtype.is_wide()) {

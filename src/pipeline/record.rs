@@ -3,7 +3,7 @@
 use super::{Improved, Request};
 use crate::calibrate::{CalibrationStatistics, SampleSet};
 use crate::data::ShapeRange;
-use crate::diag::{count, file_name};
+use crate::diag::file_name;
 use crate::observers::AUTO;
 use crate::onnx::inputs::resolve_inputs;
 use crate::onnx::proto::ModelProto;
@@ -42,10 +42,9 @@ pub fn sidecar(
     // At effort 0, the ranges of other observers would take as long as some samples.
     let with_ranges = setup.options.looks_again();
     let activations = plan.activations.par_iter().zip(statistics);
-    let histograms: Vec<Result<_>> =
-        activations.map(|(planned, found)| histogram(planned, found, with_ranges)).collect();
+    let histograms = activations.map(|(planned, found)| histogram(planned, found, with_ranges)).collect();
     let record = Record {
-        histograms: histograms.into_iter().collect::<Result<_>>()?,
+        histograms,
         graph: model.graph()?,
         value_info: setup.value_info,
         scheme: &request.scheme,
@@ -65,33 +64,17 @@ pub fn sidecar(
     record.sidecar()
 }
 
-/// Entries for the metadata of the quantized model: who made it, and its quality where that was measured.
-pub fn metadata(sidecar: &Sidecar) -> Vec<(&'static str, String)> {
-    let Sidecar { producer, scheme, calibration, tuning, .. } = sidecar;
-    let samples = count(calibration.n_samples, "sample");
-    let mut entries = vec![
-        ("mqq.version", producer.version.clone()),
-        ("mqq.backend", scheme.backend.clone()),
-        ("mqq.calibration", format!("{samples}, observer {}", calibration.activation_observer)),
-    ];
-    let judged = tuning.as_ref().and_then(|tuning| tuning.judged.as_ref());
-    entries.extend(judged.map(|judged| ("mqq.expected", judged.describe_after())));
-    entries
-}
-
 /// The distribution of a tensor's values, with the ranges of all observers that choose by it.
-fn histogram(
-    planned: &PlannedActivation,
-    statistics: &TensorStatistics,
-    with_ranges: bool,
-) -> Result<Option<HistogramRecord>> {
-    let Some(shares) = statistics.shares() else { return Ok(None) };
+fn histogram(planned: &PlannedActivation, statistics: &TensorStatistics, with_ranges: bool) -> Option<HistogramRecord> {
+    let shares = statistics.shares()?;
     let mut ranges = BTreeMap::new();
     for observer in AUTO.choices.iter().filter(|_| with_ranges) {
-        let Range { min, max } = observer.find(statistics, &planned.qtype.grid())?;
-        ranges.insert(observer.spelled(), [min, max]);
+        // Some do not know NNIE's codes.
+        if let Ok(Range { min, max }) = observer.find(statistics, &planned.qtype.grid()) {
+            ranges.insert(observer.spelled(), [min, max]);
+        }
     }
-    Ok(Some(HistogramRecord { shares, ranges }))
+    Some(HistogramRecord { shares, ranges })
 }
 
 /// The record of the data and the observers.

@@ -1,9 +1,8 @@
 //! Outcomes of the methods, for the sidecar and the report.
 
 use super::accept::Acceptance;
-use crate::diag::count;
 use crate::heads::{TaskHead, TaskName};
-use crate::metrics::{Gain, SQNR, TaskChange, by_name};
+use crate::metrics::{Gain, TaskChange};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
@@ -99,18 +98,6 @@ impl Judged {
         let Gain { metric, figures, deviation, sqnr_db, .. } = *gain;
         let task = gain.task.map(JudgedTask::new);
         Judged { metric: metric.name.to_string(), figures, deviation, task, sqnr_db, n_samples }
-    }
-
-    /// The figures after the change, such as `F1 0.949, overlap 0.727, SQNR 16.39 dB on 10 held-out samples`.
-    pub fn describe_after(&self) -> String {
-        let of_task = self.task.iter().map(|task| (&task.metric, task.figures[1]));
-        let figures = of_task.chain([(&self.metric, self.figures[1])]).filter(|(name, _)| *name != SQNR.name);
-        let figures = figures.filter_map(|(name, figure)| {
-            let metric = by_name(name).ok()?;
-            Some(format!("{} {}, ", metric.title, metric.spelled(figure)))
-        });
-        let samples = count(self.n_samples, "held-out sample");
-        format!("{}SQNR {:.2} dB on {samples}", figures.collect::<String>(), self.sqnr_db[1])
     }
 }
 

@@ -51,22 +51,26 @@ impl TensorErrors {
             return Ok(None);
         }
         let (names, values) = (samples.names(), samples.values(of_samples)?);
-        let (mut all, mut added) = (Vec::new(), Vec::new());
-        let candidate = || Candidate::new(planned.plan.clone(), 0);
-        let pass = ForwardPass::new(&planned.model, 0)?
-            .sharing(setup.prepared)
-            .reporting(setup.progress, "error of each tensor")
-            .with(candidate()?, ErrorObserver { tensors: &mut all, is_alone: false })
-            .with(candidate()?, ErrorObserver { tensors: &mut added, is_alone: true })
-            .run(Samples { names: &names, values: &values });
-        // Tuning has said so.
-        if pass.is_err() {
-            return Ok(None);
-        }
+        let samples = Samples { names: &names, values: &values };
+        // Where this fails, so did tuning, which has said so; some grids are not simulated.
+        let Ok([all, added]) = errors_on(setup, planned, samples) else { return Ok(None) };
         let added: BTreeMap<String, f64> = added.into_iter().map(|error| (error.tensor, error.sqnr_db)).collect();
         let with_added = |error: TensorError| TensorError { added_sqnr_db: added.get(&error.tensor).copied(), ..error };
         Ok(Some(TensorErrors { n_samples: values.len(), tensors: all.into_iter().map(with_added).collect() }))
     }
+}
+
+/// The errors of the network, and those that each node adds.
+fn errors_on(setup: Setup, planned: &PlannedModel, samples: Samples) -> Result<[Vec<TensorError>; 2]> {
+    let (mut all, mut added) = (Vec::new(), Vec::new());
+    let candidate = || Candidate::new(planned.plan.clone(), 0);
+    ForwardPass::new(&planned.model, 0)?
+        .sharing(setup.prepared)
+        .reporting(setup.progress, "error of each tensor")
+        .with(candidate()?, ErrorObserver { tensors: &mut all, is_alone: false })
+        .with(candidate()?, ErrorObserver { tensors: &mut added, is_alone: true })
+        .run(samples)?;
+    Ok([all, added])
 }
 
 /// Compares the tensors of a pass.

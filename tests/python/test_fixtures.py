@@ -51,10 +51,7 @@ def test_the_model_says_who_made_it():
     output = quantized("digits_cnn", "tensorrt")
     sidecar = json.loads(output.with_suffix(".json").read_text())
     found = ort.InferenceSession(output).get_modelmeta().custom_metadata_map
-    samples = sidecar["calibration"]["n_samples"]
-    assert found["mqq.backend"] == "tensorrt" and found["mqq.calibration"].startswith(f"{samples} samples, observer ")
-    assert found["mqq.version"] == sidecar["producer"]["version"]
-    assert f"{sidecar['tuning']['judged']['sqnr_db'][1]:.2f} dB" in found["mqq.expected"]
+    assert found == {"mqq.backend": "tensorrt", "mqq.version": sidecar["producer"]["version"]}
 
 
 def test_tensorrt_model_keeps_to_the_rules_of_explicit_quantization():

@@ -37,7 +37,7 @@ def cells(page, section, column):
 
 def test_charts_are_drawn_when_they_come_into_view(page):
     for section in ("errors", "trade-off", "ranges"):
-        figure = page.locator(f"#{section} figure")
+        figure = page.locator(f"#{section} > figure")
         figure.scroll_into_view_if_needed()
         figure.locator("svg circle").first.wait_for()
         assert figure.locator("svg circle").count() >= 2, section
@@ -61,7 +61,7 @@ def test_the_graph_has_all_nodes_and_colors_them_by_error(page):
 
 
 def test_histograms_show_a_tensor_with_the_ranges_of_all_observers(page):
-    figure = page.locator("#histograms figure")
+    figure = page.locator("#histograms > figure")
     figure.scroll_into_view_if_needed()
     bars = figure.locator("g[aria-label=rect] rect")
     bars.first.wait_for()
