@@ -210,16 +210,15 @@ impl TensorStatistics {
     /// Shares of the finite values in [`N_SHARES`] intervals of the same width from the lowest to the highest one; `None`
     /// where values were not counted. Values of a bin count by its middle.
     pub fn shares(&self) -> Option<Vec<f32>> {
-        let n_counted = self.histogram.n_finite();
-        let (min, max) = self.min_max().filter(|_| n_counted > 0)?;
+        let (min, max) = self.min_max()?;
         let (min, width) = (f64::from(min), f64::from(max) - f64::from(min));
-        let mut shares = vec![0.0; N_SHARES];
+        let mut counts = [0u64; N_SHARES];
         for bin in self.histogram.bins() {
             let at = if width > 0.0 { (bin.center() - min) / width * N_SHARES as f64 } else { 0.0 };
-            let interval = (at.max(0.0) as usize).min(N_SHARES - 1);
-            shares[interval] += bin.count as f64 / n_counted as f64;
+            counts[(at.max(0.0) as usize).min(N_SHARES - 1)] += bin.count;
         }
-        Some(shares.into_iter().map(|share| share as f32).collect())
+        let n: u64 = counts.iter().sum();
+        (n > 0).then(|| counts.iter().map(|&count| (count as f64 / n as f64) as f32).collect())
     }
 
     /// Number of finite values over all samples.
