@@ -236,3 +236,30 @@ fn a_graph_of_many_weights_has_the_values_of_its_definition() {
     }
     assert_eq!(outputs[0], seen[9].1);
 }
+
+/// Masks of positions are terms of the engine's symbolic sizes, which it would join anew from node to node.
+#[test]
+fn many_masks_of_computed_positions_are_built_and_run() {
+    let mut g = GraphBuilder::new(17);
+    g.input("x", &[1, 4]);
+    g.op_with("ReduceMax", &["x"], "largest", &[("keepdims", Attr::Int(0))]);
+    g.op_with("Cast", &["largest"], "n", &[("to", Attr::Int(7))]);
+    g.tensor(tensor::from_i64("from", &[], &[0]).unwrap());
+    g.tensor(tensor::from_i64("step", &[], &[1]).unwrap());
+    g.op("Range", &["from", "n", "step"], "positions");
+    g.op_with("Cast", &["positions"], "t0", &[("to", Attr::Int(1))]);
+    g.values("half", &[], &[0.5]);
+    g.values("none", &[], &[0.0]);
+    let mut sum = "t0".to_string();
+    for i in 0..16 {
+        g.tensor(tensor::from_i64(&format!("k{i}"), &[], &[i]).unwrap());
+        g.op("Greater", &["positions", &format!("k{i}")], &format!("mask{i}"));
+        let kept = g.op("Where", &[&format!("mask{i}"), &format!("t{i}"), "none"], &format!("kept{i}"));
+        g.op("Mul", &[&format!("t{i}"), "half"], &format!("t{}", i + 1));
+        sum = g.op("Add", &[&sum, &kept], &format!("sum{i}"));
+    }
+    g.output(&sum);
+    let y = run(&g.build(), &[1.0, 2.0, 3.0, 4.0]).unwrap();
+    // Position p is kept by the masks 0 to p - 1, and halved from each to the next.
+    assert_eq!(y, [0.0, 1.0 + 1.0, 2.0 + 2.0 + 1.0, 3.0 + 3.0 + 1.5 + 0.75]);
+}

@@ -18,6 +18,7 @@ mod winograd;
 
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::internal::TypedOp;
+use tract_onnx::tract_core::optim::Optimizer;
 
 /// The operator in place of a node's, where a kernel takes it over.
 type TakenOver = Option<Box<dyn TypedOp>>;
@@ -55,7 +56,7 @@ pub const KERNELS: &[OpKernel] = &[
 /// # Errors
 /// If the engine refuses the graph.
 pub(super) fn optimized(model: TypedModel, kernels: &[OpKernel]) -> TractResult<TypedModel> {
-    let mut model = model.into_decluttered()?;
+    let mut model = decluttered(model)?;
     for id in 0..model.nodes.len() {
         for kernel in kernels {
             if let Some(op) = (kernel.op)(&model, model.node(id))? {
@@ -64,5 +65,20 @@ pub(super) fn optimized(model: TypedModel, kernels: &[OpKernel]) -> TractResult<
             }
         }
     }
-    model.into_optimized()
+    let mut model = decluttered(model)?;
+    model.optimize()?;
+    Ok(model)
+}
+
+/// Passes of the engine's first rewriting (tract 0.23.9) that are left out. Only streams read the regions of interest, and the terms
+/// of these double with each tensor that a Where and another node read. Masks that are computed from positions are folded
+/// wrongly: a Greater of a Range and 1 is true at position 1.
+const LEFT_OUT: &[&str] = &["PropagateRoi", "FoldUniformMask"];
+
+/// A graph behind the engine's first rewriting.
+fn decluttered(mut model: TypedModel) -> TractResult<TypedModel> {
+    let mut optimizer = Optimizer::declutter();
+    optimizer.passes.retain(|pass| !LEFT_OUT.iter().any(|name| format!("{pass:?}").starts_with(name)));
+    optimizer.optimize(&mut model)?;
+    Ok(model)
 }
