@@ -86,8 +86,8 @@ pub(super) fn read_labels(path: Option<&PathBuf>, data: &[String]) -> Result<(Op
 impl CompareArgs {
     fn gates(&self) -> Result<Vec<MetricBound>> {
         let gates = self.fail_under.iter().map(|text| MetricBound::parse(text).context("--fail-under"));
-        let min_sqnr = self.min_sqnr.map(|bound| Ok(MetricBound { metric: SQNR, bound }));
-        let max_drop = self.max_top1_drop.map(|bound| Ok(MetricBound { metric: TOP1_DROP, bound }));
+        let min_sqnr = self.min_sqnr.map(|bound| MetricBound::new(SQNR, bound).context("--min-sqnr"));
+        let max_drop = self.max_top1_drop.map(|bound| MetricBound::new(TOP1_DROP, bound).context("--max-top1-drop"));
         gates.chain(min_sqnr).chain(max_drop).collect()
     }
 }

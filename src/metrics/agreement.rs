@@ -13,6 +13,7 @@ pub const AGREEMENT: Metric = Metric {
     decimals: 1,
     better: Better::Higher,
     best: 100.0,
+    worst: 0.0,
     about: "rows of class scores with the same largest value",
     task: None,
     prepare: |outputs, _| Box::new(Agreement { n_classes: outputs.iter().map(FloatOutput::n_classes).collect() }),

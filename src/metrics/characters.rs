@@ -13,6 +13,7 @@ pub const CHARACTERS: Metric = Metric {
     decimals: 3,
     better: Better::Higher,
     best: 1.0,
+    worst: 0.0,
     about: "characters that need no edit to make one network's text of the other's, share",
     task: Some(TaskName::Text),
     prepare: |outputs, head| {

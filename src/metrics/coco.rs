@@ -14,6 +14,7 @@ pub const COCO_MAP: Metric = Metric {
     decimals: 4,
     better: Better::Higher,
     best: 1.0,
+    worst: 0.0,
     about: "COCO's mean average precision at an IoU of 0.50 to 0.95, with boxes as labels",
     task: Some(TaskName::Detect),
     prepare: |outputs, head| Box::new(BoxPrecision(TaskOutputs::new(outputs, head))),

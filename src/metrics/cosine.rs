@@ -11,6 +11,7 @@ pub const COSINE: Metric = Metric {
     decimals: 4,
     better: Better::Higher,
     best: 1.0,
+    worst: -1.0,
     about: "cosine of the angle between the outputs, mean over the samples",
     task: None,
     prepare: |outputs, _| Box::new(Cosine { n_outputs: outputs.len() }),

@@ -15,6 +15,7 @@ pub const F1: Metric = Metric {
     decimals: 3,
     better: Better::Higher,
     best: 1.0,
+    worst: 0.0,
     about: "boxes of both networks with the same class and an IoU of 0.5 or more, 0 to 1",
     task: Some(TaskName::Detect),
     prepare: |outputs, head| Box::new(boxes(outputs, head, f1)),
@@ -28,6 +29,7 @@ pub const BOX_IOU: Metric = Metric {
     decimals: 3,
     better: Better::Higher,
     best: 1.0,
+    worst: 0.0,
     about: "mean IoU of the boxes that are matched in F1",
     task: Some(TaskName::Detect),
     prepare: |outputs, head| Box::new(boxes(outputs, head, box_iou)),
@@ -44,6 +46,7 @@ pub const BOX_OVERLAP: Metric = Metric {
     decimals: 3,
     better: Better::Higher,
     best: 1.0,
+    worst: 0.0,
     about: "boxes of both networks with the same class, weighed by score and IoU, where the network chooses them, 0 to 1",
     task: Some(TaskName::Detect),
     prepare: |outputs, head| {

@@ -35,13 +35,22 @@ impl MetricBound {
     /// Parses `NAME=VALUE`.
     ///
     /// # Errors
-    /// If the metric is unknown, or the value is not a number.
+    /// If the metric is unknown, or the value is not a number that a figure can have.
     pub fn parse(text: &str) -> Result<MetricBound> {
         let (name, bound) = text.split_once('=').with_context(|| format!("found `{text}`, expected NAME=VALUE"))?;
         let metric = by_name(name.trim())?;
         let number = || format!("found `{}`, expected a number for metric `{}`", bound.trim(), metric.name);
         let bound: f64 = bound.trim().parse().with_context(number)?;
         ensure!(bound.is_finite(), "found `{bound}`, expected a finite number for metric `{}`", metric.name);
+        MetricBound::new(metric, bound)
+    }
+
+    /// A bound on a metric.
+    ///
+    /// # Errors
+    /// If no figure can have this value.
+    pub fn new(metric: Metric, bound: f64) -> Result<MetricBound> {
+        metric.ensure_possible(bound)?;
         Ok(MetricBound { metric, bound })
     }
 

@@ -14,6 +14,7 @@ pub const MASK_IOU: Metric = Metric {
     decimals: 3,
     better: Better::Higher,
     best: 1.0,
+    worst: 0.0,
     about: "mean IoU of the masks of the boxes that are matched in F1",
     task: Some(TaskName::Detect),
     prepare: |outputs, head| {

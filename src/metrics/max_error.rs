@@ -11,6 +11,7 @@ pub const MAX_ERROR: Metric = Metric {
     decimals: 4,
     better: Better::Lower,
     best: 0.0,
+    worst: f64::INFINITY,
     about: "largest absolute difference of a value, in the output's own unit",
     task: None,
     prepare: |outputs, _| Box::new(MaxError { n_outputs: outputs.len() }),

@@ -4,6 +4,7 @@ use super::groups::OutputGroups;
 use super::layout::FloatOutput;
 use crate::data::ImageTruth;
 use crate::heads::{TaskHead, TaskName};
+use anyhow::{Result, ensure};
 use serde::{Serialize, Serializer};
 use std::fmt::Debug;
 
@@ -22,6 +23,8 @@ pub struct Metric {
     pub better: Better,
     /// The best figure, for equal outputs.
     pub best: f64,
+    /// The worst figure; infinite where there is none.
+    pub worst: f64,
     /// Definition in one line.
     pub about: &'static str,
     /// The task of a metric with one figure for the network; absent where each output has a figure.
@@ -143,6 +146,23 @@ impl Metric {
             Better::Higher => (bound + margin).min(self.best.max(bound)),
             Better::Lower => (bound - margin).max(self.best.min(bound)),
         }
+    }
+
+    /// Refuses a bound that no figure can have.
+    ///
+    /// # Errors
+    /// If `bound` is not between the worst and the best figure; the message says these.
+    pub fn ensure_possible(&self, bound: f64) -> Result<()> {
+        let (low, high) = (self.best.min(self.worst), self.best.max(self.worst));
+        let unit = if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) };
+        let expected = match (low.is_finite(), high.is_finite()) {
+            (true, true) => format!("{low} to {high}{unit}"),
+            (true, false) => format!("{low}{unit} or more"),
+            (false, _) => format!("{high}{unit} or less"),
+        };
+        let found = || format!("found `{bound}`, expected {expected} for metric `{}`", self.name);
+        ensure!((low..=high).contains(&bound), found());
+        Ok(())
     }
 
     /// The worse of two figures; NaN is worse.

@@ -13,6 +13,7 @@ pub const NEIGHBOURS: Metric = Metric {
     decimals: 3,
     better: Better::Higher,
     best: 1.0,
+    worst: 0.0,
     about: "nearest neighbours of each sample by cosine that stay, share of 10",
     task: Some(TaskName::Embed),
     prepare: |outputs, head| Box::new(Neighbours(TaskOutputs::new(outputs, head))),

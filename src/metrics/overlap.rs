@@ -24,6 +24,7 @@ pub const OVERLAP: Metric = Metric {
     decimals: 3,
     better: Better::Higher,
     best: 1.0,
+    worst: 0.0,
     about: "overlap of squared deviations by groups of channels, 0 to 1",
     task: None,
     prepare: |outputs, _| Box::new(Overlap::new(outputs)),

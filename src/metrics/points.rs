@@ -13,6 +13,7 @@ pub const PCK: Metric = Metric {
     decimals: 3,
     better: Better::Higher,
     best: 1.0,
+    worst: 0.0,
     about: "points of the float network that are found within the head's tolerance, share",
     task: Some(TaskName::Keypoints),
     prepare: |outputs, head| {

@@ -13,6 +13,7 @@ pub const SQNR: Metric = Metric {
     decimals: 2,
     better: Better::Higher,
     best: MAX_DB,
+    worst: f64::NEG_INFINITY,
     about: "signal over quantization noise, all values of an output together",
     task: None,
     prepare: |outputs, _| Box::new(Sqnr { n_outputs: outputs.len() }),

@@ -13,6 +13,7 @@ pub const TOP1: Metric = Metric {
     decimals: 2,
     better: Better::Higher,
     best: 100.0,
+    worst: 0.0,
     about: "rows of class scores whose largest value is the label",
     task: None,
     prepare: |outputs, _| Box::new(RightClasses::new(outputs, RightClasses::share)),
@@ -24,6 +25,7 @@ pub const TOP1_DROP: Metric = Metric {
     title: "drop of top-1",
     better: Better::Lower,
     best: 0.0,
+    worst: 100.0,
     about: "percentage points of top-1 below the float network",
     prepare: |outputs, _| Box::new(RightClasses::new(outputs, RightClasses::drop)),
     ..TOP1

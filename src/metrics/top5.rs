@@ -15,6 +15,7 @@ pub const TOP5: Metric = Metric {
     decimals: 1,
     better: Better::Higher,
     best: 100.0,
+    worst: 0.0,
     about: "rows whose best class in float is among the five best in the quantized network",
     task: Some(TaskName::Classify),
     prepare: |outputs, head| share_of_rows(outputs, head, add),

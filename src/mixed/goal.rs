@@ -132,8 +132,7 @@ impl Goal {
         let (low, high, unit) = match self.of {
             Bounded::FloatLayers => return Ok(()),
             _ if self.given.0 == MAX_DROP => (0.0, 100.0, "0 to 100 percent"),
-            Bounded::Metric(metric) if metric == SQNR => (f64::MIN, f64::MAX, "a number of dB"),
-            Bounded::Metric(_) => (f64::MIN, f64::MAX, "a number"),
+            Bounded::Metric(metric) => return metric.ensure_possible(self.bound).with_context(|| self.option()),
             Bounded::WeightBits => (1.0, 32.0, "1 to 32 bits"),
         };
         let (option, value) = (self.option(), self.given.1);

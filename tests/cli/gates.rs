@@ -33,26 +33,19 @@ fn every_metric_is_a_gate() {
     let passed = gates(&["overlap=1", "sqnr=200", "cosine=0.999", "agreement=100", "max-error=0"]);
     let report: serde_json::Value = serde_json::from_str(&passed.stdout).unwrap();
     assert_eq!((passed.code, &report["missed"], passed.stderr.as_str()), (0, &serde_json::json!([]), ""));
-    let missed = gates(&["overlap=1.5", "top1=50", "sqnr=10"]);
+    let missed = gates(&["top1=50", "sqnr=10"]);
     let report: serde_json::Value = serde_json::from_str(&missed.stdout).unwrap();
-    let expected = serde_json::json!([
-        { "metric": "overlap", "tensor": "logits", "value": 1.0, "bound": 1.5 },
-        { "metric": "top1", "bound": 50.0 },
-    ]);
+    let expected = serde_json::json!([{ "metric": "top1", "bound": 50.0 }]);
     assert_eq!((missed.code, &report["missed"]), (3, &expected));
     let lines: Vec<&str> = missed.stderr.lines().collect();
-    assert_eq!(
-        lines,
-        [
-            "gate missed: output `logits`: overlap is 1.000, expected 1.5 or more",
-            "gate missed: no output has this figure: top-1 was not measured, expected 50 % or more",
-        ]
-    );
+    assert_eq!(lines, ["gate missed: no output has this figure: top-1 was not measured, expected 50 % or more"]);
     for (gate, words) in [
         ("psnr=10", "metric `psnr` is unknown, expected one of: overlap, sqnr, cosine, agreement, top1, max-error"),
         ("sqnr", "found `sqnr`, expected NAME=VALUE"),
         ("sqnr=high", "expected a number for metric `sqnr`"),
         ("sqnr=nan", "expected a finite number for metric `sqnr`"),
+        ("overlap=1.5", "--fail-under: found `1.5`, expected 0 to 1 for metric `overlap`"),
+        ("agreement=-1", "--fail-under: found `-1`, expected 0 to 100 % for metric `agreement`"),
     ] {
         let ran = gates(&[gate]);
         assert!(ran.code == 2 && ran.stderr.contains(words), "{gate}: {}", ran.stderr);
@@ -386,4 +379,29 @@ fn model_of(folder: &Path, name: &str, output: &str) -> PathBuf {
     let path = folder.join(format!("{name}.onnx"));
     mqq::onnx::save(&g.build(), &path).unwrap();
     path
+}
+
+#[test]
+fn a_goal_that_no_figure_can_have_is_wrong_usage() {
+    for (option, value, words) in [
+        ("--target", "overlap=2", "--target: found `2`, expected 0 to 1 for metric `overlap`"),
+        ("--target", "agreement=101", "--target: found `101`, expected 0 to 100 % for metric `agreement`"),
+        ("--target", "max-error=-1", "--target: found `-1`, expected 0 or more for metric `max-error`"),
+        ("--target-sqnr", "201", "--target-sqnr: found `201`, expected 200 dB or less for metric `sqnr`"),
+    ] {
+        let folder = TempDir::new().unwrap();
+        let mut command = calibrate("fixtures/digits_cnn.onnx", "onnxruntime", folder.path());
+        let ran = run(command.args([option, value]));
+        assert!(ran.code == 2 && ran.stderr.contains(words), "{value}: {} {}", ran.code, ran.stderr);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+    let (model, labels) = (repository("fixtures/digits_cnn.onnx"), repository("calib_data/eval.csv"));
+    for (option, value, words) in [
+        ("--min-sqnr", "300", "--min-sqnr: found `300`, expected 200 dB or less for metric `sqnr`"),
+        ("--max-top1-drop", "101", "--max-top1-drop: found `101`, expected 0 to 100 % for metric `top1-drop`"),
+    ] {
+        let extra = [option, value, "--labels", labels.to_str().unwrap()];
+        let ran = compare([&model, &model], &repository("calib_data/eval"), &extra);
+        assert!(ran.code == 2 && ran.stderr.contains(words), "{value}: {} {}", ran.code, ran.stderr);
+    }
 }

@@ -17,6 +17,13 @@ fn a_gate_is_a_metric_and_a_number() {
     assert_eq!(error("overlapp=0.9"), format!("metric `overlapp` is unknown, expected one of: {names}"));
     assert!(error("=1").contains(&names));
     assert!(error("sqnr=high").starts_with("found `high`, expected a number for metric `sqnr`"));
+    assert_eq!(error("f1=1.01"), "found `1.01`, expected 0 to 1 for metric `f1`");
+    assert_eq!(error("ssim=-2"), "found `-2`, expected -1 to 1 for metric `ssim`");
+    assert_eq!(error("max-error=-1"), "found `-1`, expected 0 or more for metric `max-error`");
+    assert_eq!(error("sqnr=201"), "found `201`, expected 200 dB or less for metric `sqnr`");
+    for metric in METRICS {
+        assert!(metric.ensure_possible(metric.best).is_ok() && metric.is_better(metric.best, metric.worst));
+    }
     for infinite in ["inf", "-inf", "nan"] {
         assert!(error(&format!("sqnr={infinite}")).contains("expected a finite number for metric `sqnr`"));
     }
