@@ -76,7 +76,7 @@ pub fn hint_or_general(error: &anyhow::Error) -> String {
     let text = format!("{error:#}");
     let (mut ending, mut rest) = (None, text.as_str());
     while let Some((place, behind)) = place_and_rest(rest) {
-        let found = Path::new(place).extension().and_then(|ending| ending.to_str()).map(str::to_lowercase);
+        let found = Path::new(file_of(place)).extension().and_then(|ending| ending.to_str()).map(str::to_lowercase);
         (ending, rest) = (found.or(ending), behind.split_once(": ").map_or("", |(_, rest)| rest));
     }
     let is_about = |(files, _): &&(&[&str], &str)| ending.as_deref().is_some_and(|ending| files.contains(&ending));
@@ -84,6 +84,13 @@ pub fn hint_or_general(error: &anyhow::Error) -> String {
     of_file
         .unwrap_or("`mqq help COMMAND` lists the options; docs/guide.md and docs/troubleshooting.md explain them")
         .to_string()
+}
+
+/// The file of a place, which may name a sample in it: `data.npy` of `data.npy[3]`.
+fn file_of(place: &str) -> &str {
+    let sample = place.strip_suffix(']').and_then(|place| place.rsplit_once('['));
+    let is_sample = |index: &str| !index.is_empty() && index.bytes().all(|byte| byte.is_ascii_digit());
+    sample.filter(|(_, index)| is_sample(index)).map_or(place, |(file, _)| file)
 }
 
 /// As [`explain`], with the hint of its kind for an error that has none.

@@ -33,6 +33,8 @@ fn an_error_without_a_hint_has_that_of_its_kind() {
     for (text, hint) in [
         ("`m.onnx`: node `a.npy` is blue", "onnx.checker"),
         ("`m.onnx`: `x.NPZ`: is blue", "--skip-bad-data"),
+        ("`m.onnx`: `good.npy[0]`: node `a` (Gather): is blue", "--skip-bad-data"),
+        ("`m.onnx`: `d.npy[x]`: is blue", "mqq help"),
         ("`é.yaml`:3: `a`: is blue", "docs/backends.md"),
         ("é ``: is blue", "mqq help"),
         ("``: ``: is blue", "mqq help"),
