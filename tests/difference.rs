@@ -2,7 +2,7 @@
 
 use crate::support::command::{mqq, run};
 use crate::support::{GraphBuilder, noise, repository, write_npy};
-use mqq::difference::{Parameters, QuantizedNetwork, QuantizedNode, differences};
+use mqq::difference::{Parameters, QuantizedNetwork, QuantizedNode, RemovableNode, differences};
 use prost::Message;
 use serde_json::Value;
 use std::fs;
@@ -76,12 +76,34 @@ fn a_model_quantizes_in_front_of_nodes_that_were_removed() {
         network(&[], &tensors)
     };
     let mut sidecar = of(&[("relu", 0.5), ("t", 1.0)]);
-    sidecar.in_front.insert("relu".to_string(), "conv".to_string());
+    let removable = RemovableNode { node: "act".to_string(), in_front: "conv".to_string() };
+    sidecar.removable.insert("relu".to_string(), removable);
     for other in [of(&[("conv", 0.5), ("t", 1.0)]), of(&[("relu", 0.5), ("t", 1.0)])] {
         assert!(differences(&sidecar, &other).is_empty() && differences(&other, &sidecar).is_empty());
     }
     // Where the other quantizes both, the names are what they are.
     assert_eq!(differences(&sidecar, &of(&[("conv", 0.5), ("relu", 0.5), ("t", 1.0)])).tensors_only.b, ["conv"]);
+}
+
+#[test]
+fn of_two_models_one_may_have_removed_a_node() {
+    let of = |nodes: &[(&str, &str, bool)], tensor: &str| {
+        let mut of = network(nodes, &[(tensor, "uint8", &[0.5], 0)]);
+        let removable = RemovableNode { node: "act".to_string(), in_front: "conv".to_string() };
+        of.removable.extend((!nodes.is_empty()).then_some(("relu".to_string(), removable)));
+        of
+    };
+    let node = ("act", "Relu", false);
+    let (kept, removed) = (of(&[node], "relu"), of(&[], "conv"));
+    let found = differences(&kept, &removed);
+    assert_eq!(
+        (found.n_same, found.tensors_only.is_empty(), &found.nodes_only.a[..]),
+        (1, true, &["act".to_string()][..])
+    );
+    assert!(differences(&removed, &kept).tensors_only.is_empty());
+    // Both have the node, and quantize on other sides of it.
+    let found = differences(&kept, &of(&[node], "conv"));
+    assert_eq!((&found.tensors_only.a[0], &found.tensors_only.b[0]), (&"relu".to_string(), &"conv".to_string()));
 }
 
 #[test]

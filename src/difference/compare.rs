@@ -1,6 +1,6 @@
 //! The differences of two networks.
 
-use super::{Parameters, QuantizedNetwork, QuantizedNode};
+use super::{Parameters, QuantizedNetwork, QuantizedNode, RemovableNode};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -119,11 +119,12 @@ pub fn differences(a: &QuantizedNetwork, b: &QuantizedNetwork) -> Differences {
     found
 }
 
-/// The network with the names of `other` for tensors behind nodes that were removed: `other` quantizes those in front of them.
+/// The network with the names of `other` for tensors behind nodes that one of both lacks: `other` quantizes those in front of them.
 fn named_as(network: &QuantizedNetwork, other: &QuantizedNetwork) -> QuantizedNetwork {
     let mut network = network.clone();
-    for (name, in_front) in &network.in_front {
-        let is_renamed = !other.tensors.contains_key(name) && other.tensors.contains_key(in_front);
+    for (name, RemovableNode { node, in_front }) in &network.removable {
+        let is_gone = !network.nodes.contains_key(node) || !other.nodes.contains_key(node);
+        let is_renamed = is_gone && !other.tensors.contains_key(name) && other.tensors.contains_key(in_front);
         if is_renamed && !network.tensors.contains_key(in_front) {
             let parameters = network.tensors.remove(name);
             network.tensors.extend(parameters.map(|parameters| (in_front.clone(), parameters)));

@@ -39,9 +39,22 @@ pub struct QuantizedNetwork {
     pub nodes: BTreeMap<String, QuantizedNode>,
     /// Quantized tensors by name: activations by their own, constants by the node that reads them.
     pub tensors: BTreeMap<String, Parameters>,
-    /// Tensors of removed nodes, and those in front of them, which models quantize in their place.
-    pub in_front: BTreeMap<String, String>,
+    /// Nodes that a tool may remove, by the tensor behind them: where one is gone, the tensor in front of it is quantized in place
+    /// of that one.
+    pub removable: BTreeMap<String, RemovableNode>,
 }
+
+/// A node that a tool may remove, as the grid behind it saturates at its bounds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemovableNode {
+    /// Its name.
+    pub node: String,
+    /// The tensor in front of it.
+    pub in_front: String,
+}
+
+/// Operators that a tool may remove.
+const REMOVABLE: &[&str] = &["Relu", "Clip"];
 
 /// A node.
 #[derive(Debug, Clone, PartialEq, Eq)]

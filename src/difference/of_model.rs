@@ -1,6 +1,6 @@
 //! The quantization of a model.
 
-use super::{Parameters, QuantizedNetwork, QuantizedNode, constant_name, weight_of};
+use super::{Parameters, QuantizedNetwork, QuantizedNode, REMOVABLE, RemovableNode, constant_name, weight_of};
 use crate::check::{QdqNode, QdqOperator, Role, operand_role};
 use crate::matching::{StandIns, as_qdq};
 use crate::onnx::integers::type_name;
@@ -22,6 +22,12 @@ pub fn of_model(model: ModelProto) -> QuantizedNetwork {
         };
         let facts = QuantizedNode { op_type: node.op_type().to_string(), is_quantized };
         quantized.nodes.insert(node_name(node).to_string(), facts);
+        let ends = node.input.first().zip(node.output.first());
+        if let Some((input, output)) = ends.filter(|_| REMOVABLE.contains(&node.op_type())) {
+            let name = |value| tensors.name(tensors.root(value)).to_string();
+            let removable = RemovableNode { node: node_name(node).to_string(), in_front: name(input) };
+            quantized.removable.insert(name(output), removable);
+        }
     }
     for qdq in &tensors.qdq.qdq_nodes {
         let names = match (qdq.role, qdq.operator) {

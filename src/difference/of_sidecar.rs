@@ -1,6 +1,6 @@
 //! The quantization that a sidecar records.
 
-use super::{Parameters, QuantizedNetwork, QuantizedNode, constant_name, weight_of};
+use super::{Parameters, QuantizedNetwork, QuantizedNode, REMOVABLE, RemovableNode, constant_name, weight_of};
 use crate::check::{Role, operand_role};
 use crate::sidecar::{Encoding, Sidecar};
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,12 +25,14 @@ pub fn of_record(sidecar: &Sidecar) -> QuantizedNetwork {
         };
         quantized.nodes.insert(node.name.clone(), QuantizedNode { op_type: node.op_type.clone(), is_quantized });
     }
+    for node in graph.nodes.iter().filter(|node| REMOVABLE.contains(&node.op_type.as_str())) {
+        if let (Some(in_front), Some(output)) = (node.inputs.first(), node.outputs.first()) {
+            let removable = RemovableNode { node: node.name.clone(), in_front: in_front.clone() };
+            quantized.removable.insert(output.clone(), removable);
+        }
+    }
     for encoding in &sidecar.activation_encodings {
         quantized.tensors.entry(encoding.name.clone()).or_insert_with(|| parameters(encoding));
-        let removed = encoding.removed_node.as_deref().and_then(|name| by_name.get(name));
-        if let Some(in_front) = removed.and_then(|node| node.inputs.first()) {
-            quantized.in_front.insert(encoding.name.clone(), in_front.clone());
-        }
     }
     for encoding in &sidecar.param_encodings {
         for name in &encoding.consumers {
