@@ -175,13 +175,14 @@ fn solve(lower: ArrayView2<f64>, mut right: ArrayViewMut2<f64>) {
     }
 }
 
-/// The whole columns of `n_rows` values each.
+/// The whole columns of `n_rows` values each. No shape is refused: it never has more values than there are.
 fn column_major<T>(values: &[T], n_rows: usize) -> ArrayView2<'_, T> {
     let shape = (n_rows, values.len() / n_rows.max(1));
-    ArrayView2::from_shape(shape.f(), values).expect("as many values as the shape has")
+    ArrayView2::from_shape(shape.f(), values).expect("the shape has no more values")
 }
 
+/// As [`column_major`].
 fn column_major_mut<T>(values: &mut [T], n_rows: usize) -> ArrayViewMut2<'_, T> {
     let shape = (n_rows, values.len() / n_rows.max(1));
-    ArrayViewMut2::from_shape(shape.f(), values).expect("as many values as the shape has")
+    ArrayViewMut2::from_shape(shape.f(), values).expect("the shape has no more values")
 }
