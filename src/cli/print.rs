@@ -139,9 +139,10 @@ impl Bar {
     /// Returns a function to call after each step.
     pub fn tick(self) -> Tick {
         Box::new(move || {
-            self.bar.inc(1);
             let n = self.bar.length().unwrap_or_default();
             let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            // A stage may take more steps than it expected.
+            self.bar.set_position(n.min(self.bar.position() + 1));
             let elapsed = self.bar.elapsed();
             if self.bar.is_hidden() && !self.quiet && elapsed >= *next && self.bar.position() < n {
                 *next = elapsed + REPORT_INTERVAL;

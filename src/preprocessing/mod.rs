@@ -101,7 +101,7 @@ pub fn better_pixel_values(
         return unknown("too few images can be read");
     }
     let outputs = EvaluatedOutput::of_scores(model.graph()?, &ChannelAxes::new(), are_scores);
-    let tick = progress("check of the preprocessing", 1 + 2 * candidates(Color::Rgb).len());
+    let tick = progress("check of the preprocessing", n_runs);
     let trials = PixelTrials { engine: parsed.build(&[])?, dataset, images, given, tick };
     if let Some(found) = scores::search(&trials, &outputs)? {
         return Ok(match found {
@@ -143,7 +143,7 @@ struct PixelTrials<'a> {
     dataset: &'a Dataset,
     images: Vec<FittedImage>,
     given: PixelValues,
-    /// Called after each candidate.
+    /// Called after each run of an image.
     tick: Tick,
 }
 
@@ -164,11 +164,11 @@ impl PixelTrials<'_> {
         let trial = self.dataset.trial(values)?;
         let one = |session: &mut Result<Session>, index: &usize| {
             let session = session.as_mut().map_err(|error| anyhow!("{error:#}"))?;
-            run(session, trial.array(&changed(&self.images[*index])?))
+            let result = run(session, trial.array(&changed(&self.images[*index])?));
+            (self.tick)();
+            result
         };
-        let results = indices.par_iter().map_init(|| self.engine.session(), one).collect();
-        (self.tick)();
-        results
+        indices.par_iter().map_init(|| self.engine.session(), one).collect()
     }
 }
 
