@@ -34,7 +34,7 @@ use crate::onnx::inputs::{Shapes, has_open_batch, inputs_of, open_inputs};
 use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::place::{Placement, SKIP_SMALL_MATMULS, Selection, WideNodes, is_transformer, place};
-use crate::plan::{QuantPlan, decide, unlike_tensors, warning_of_unlike};
+use crate::plan::{QuantPlan, decide, off_grid, unlike_tensors, warning_of_unlike};
 use crate::prepare::{PreparedGraph, prepare_file, raise_opset};
 use crate::progress::Progress;
 use crate::rewrite::rewrite;
@@ -237,7 +237,17 @@ fn finish(
     }
     let statistics = calibration.of(&placement);
     let (given, observers) = (request.given(), setup.range_observers());
-    let (plan, warnings) = decide(model.graph()?, &placement, &statistics, given, setup.scheme, observers)?;
+    let mut decided = decide(model.graph()?, &placement, &statistics, given, setup.scheme, observers)?;
+    let off_grid = off_grid(model.graph()?, &decided.0, &statistics);
+    let is_on_grids = off_grid.is_empty();
+    let known = Known { selection: known.selection.with_off_grid(off_grid), ..known };
+    let setup = request.setup(&known, samples.as_ref(), progress);
+    if !is_on_grids {
+        placement = place(model.graph()?, setup.value_info, setup.scheme, setup.selection);
+        let statistics = calibration.of(&placement);
+        decided = decide(model.graph()?, &placement, &statistics, given, setup.scheme, setup.range_observers())?;
+    }
+    let (plan, warnings) = decided;
     let mut planned = PlannedModel { edits, warnings, ..PlannedModel::new(model, placement, plan) };
     let (improved, lowest) = improve(setup, request, &mut planned, proposals, &mut calibration)?;
     add_warnings(&mut planned, &calibration, &request.selection)?;

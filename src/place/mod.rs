@@ -12,6 +12,7 @@ pub mod clips;
 mod collect;
 mod concat;
 mod constants;
+mod dilated;
 mod draft;
 mod embeddings;
 mod ends;
@@ -27,6 +28,7 @@ mod logarithms;
 mod merges;
 mod network;
 mod normalizations;
+mod off_grid;
 mod outputs;
 mod region;
 mod residual;
@@ -44,6 +46,7 @@ pub use assigned::Assigned;
 pub use behind::with_followers;
 pub use draft::Draft;
 pub use ends::{NetworkEnd, layers_at_end};
+pub use off_grid::{OffGrid, has_pole};
 pub use region::WideNodes;
 pub use small::SKIP_SMALL_MATMULS;
 pub use softmax::SoftmaxRole;
@@ -77,6 +80,7 @@ pub const RULES: &[Rule] = &[
     small::SKIP_SMALL_CONVS,
     small::SKIP_SMALL_MATMULS,
     grouped::SKIP_GROUPED_CONVS,
+    dilated::SKIP_DILATED_POOLS,
     attention::SKIP_ATTENTION_SCORES,
     attention::SKIP_ATTENTION_OUTPUT,
     squeeze::SKIP_SQUEEZE_EXCITE,
@@ -273,6 +277,8 @@ pub struct Selection {
     unlike: BTreeSet<String>,
     /// Nodes in the table's region of wider types, by the first output of each.
     wide: BTreeSet<String>,
+    /// Tensors with values that no grid holds.
+    off_grid: OffGrid,
 }
 
 #[derive(Debug, Clone)]
@@ -300,6 +306,7 @@ impl Selection {
             scaling: BTreeSet::new(),
             unlike: BTreeSet::new(),
             wide: BTreeSet::new(),
+            off_grid: OffGrid::default(),
         })
     }
 
@@ -318,6 +325,11 @@ impl Selection {
     /// The same with nodes in the table's region of wider types, by the first output of each.
     pub fn with_wide(&self, outputs: BTreeSet<String>) -> Selection {
         Selection { wide: outputs, ..self.clone() }
+    }
+
+    /// The same with tensors that some nodes read as float, as their values are on no grid.
+    pub fn with_off_grid(&self, tensors: OffGrid) -> Selection {
+        Selection { off_grid: tensors, ..self.clone() }
     }
 
     /// Patterns that match no node of `graph`.
@@ -381,6 +393,8 @@ pub fn place_assigned(
     assigned.leave_float(&mut draft);
     draft.rule = "indices";
     indices::leave_indices_float(&mut draft);
+    draft.rule = "off_grid";
+    off_grid::leave_uses_float(&mut draft, &selection.off_grid);
     for call in &scheme.placement {
         if let Some(rule) = RULES.iter().find(|rule| rule.name == call.rule) {
             draft.rule = rule.name;

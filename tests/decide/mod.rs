@@ -3,6 +3,7 @@
 mod activations;
 mod biases;
 mod masks;
+mod off_grid;
 mod pairs;
 mod unlike;
 mod weights;

@@ -48,6 +48,7 @@ ops:
   Div: {{ input: a, output: a }}
   Pow: {{ input: a, output: a }}
   Sigmoid: {{ input: a, output: a, constraint: {{ fixed_output: {{ scale: 0.00390625, zero_point: 0 }} }} }}
+  AveragePool: {{ input: a, output: a }}
   GlobalAveragePool: {{ input: a, output: a }}
   MaxPool: {{ input: a, output: a, constraint: same_as_input }}
   Concat: {{ input: a, output: a, constraint: same_as_output }}

@@ -180,6 +180,19 @@ fn grouped_convolutions() {
 }
 
 #[test]
+fn pooling_with_dilations() {
+    let build = |g: &mut GraphBuilder| {
+        g.conv("x", 16, 16, 1, 1, "a");
+        let kernel = || ("kernel_shape", Attr::Ints(vec![2, 2]));
+        g.op_with("AveragePool", &["a"], "b", &[kernel(), ("dilations", Attr::Ints(vec![2, 2]))]);
+        g.op_with("AveragePool", &["b"], "c", &[kernel()]);
+        g.conv("c", 16, 16, 1, 1, "y");
+    };
+    let rules = "skip_dilated_pools, quantize_inputs, quantize_outputs";
+    assert_eq!(quantized(&format!("[{rules}]"), build, &["y"]), ["x -> a", "b -> c", "c -> y"]);
+}
+
+#[test]
 fn types_of_single_uses_and_of_winograd_kernels() {
     let model = graph(
         |g| {

@@ -7,7 +7,8 @@ import numpy as np
 import onnx
 import pytest
 from expected import hold_quantized
-from support import ROOT, calibrate, digits, fixture, float_digits, mqq, quantized, run, save
+from onnx import TensorProto, helper, numpy_helper
+from support import ROOT, calibrate, digits, fixture, float_digits, mqq, quantized, run, save, sqnr_db
 
 BACKENDS = [backend["name"] for backend in json.loads(mqq("backends", "--json"))["backends"]]
 
@@ -107,3 +108,51 @@ def test_a_node_may_have_the_name_of_the_output(tmp_path):
     assert len(names) == len(set(names))
     samples, _ = digits("eval")
     assert run(output, samples[:1])[0].shape == (1, 10)
+
+
+def written(folder, nodes, inputs, outputs, constants):
+    """A float model of these nodes, whose inputs are arrays of samples along the first axis, and its data."""
+    tensors = [numpy_helper.from_array(np.asarray(value, np.float32), name) for name, value in constants.items()]
+    value = lambda name, shape: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+    graph = helper.make_graph(nodes, "g", [value(name, [1, *x.shape[1:]]) for name, x in inputs.items()],
+                              [value(name, None) for name in outputs], tensors)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), folder / "m.onnx")
+    np.savez(folder / "x.npz", **inputs)
+
+
+def of_samples(folder, backend, inputs):
+    """SQNR of each output of a quantized model on the samples."""
+    mqq("calibrate", folder / "m.onnx", "-b", backend, "--data", folder / "x.npz", "--effort", "0", "-o", folder / "q.onnx", "-q")
+    samples = [{name: x[i:i + 1] for name, x in inputs.items()} for i in range(len(next(iter(inputs.values()))))]
+    return [sqnr_db(*pair) for pair in zip(run(folder / "m.onnx", samples), run(folder / "q.onnx", samples))]
+
+
+@pytest.mark.parametrize("backend", ["tvm", "openvino", "onnxruntime", "tensorrt", "qnn-htp", "tflite", "rknn", "snpe"])
+def test_a_mask_of_minus_infinity_that_more_than_a_softmax_reads(backend, tmp_path):
+    rng = np.random.default_rng(0)
+    node = helper.make_node
+    nodes = [node("MatMul", ["x", "wq"], ["q"]), node("MatMul", ["x", "wk"], ["k"]), node("MatMul", ["x", "wv"], ["v"]),
+             node("Transpose", ["k"], ["kt"], perm=[0, 2, 1]), node("MatMul", ["q", "kt"], ["s"]),
+             node("Mul", ["s", "quarter"], ["scaled"]), node("Add", ["scaled", "mask"], ["masked"]),
+             node("Softmax", ["masked"], ["p"], axis=-1), node("MatMul", ["p", "v"], ["y"]), node("Exp", ["mask"], ["kept"]),
+             node("Exp", ["masked"], ["weights"])]
+    mask = np.triu(np.full((6, 6), -np.inf, np.float32), 1)
+    inputs = {"x": rng.normal(0, 1, (8, 6, 16)).astype(np.float32), "mask": np.broadcast_to(mask, (8, 6, 6)).copy()}
+    constants = {name: rng.normal(0, 0.3, (16, 16)) for name in ("wq", "wk", "wv")}
+    written(tmp_path, nodes, inputs, ["y", "kept", "weights"], {"quarter": 0.25, **constants})
+    y, kept, weights = of_samples(tmp_path, backend, inputs)
+    assert y > 30 and kept > 100 and weights > 25, (y, kept, weights)
+
+
+@pytest.mark.parametrize("backend", ["tvm", "onnxruntime", "qnn-htp", "tflite", "rknn", "snpe"])
+def test_a_divisor_with_values_near_zero(backend, tmp_path):
+    rng = np.random.default_rng(0)
+    node = helper.make_node
+    nodes = [node("Conv", ["x", "w1"], ["a"]), node("Sigmoid", ["a"], ["s"]), node("Div", ["x", "s"], ["d"]),
+             node("Mul", ["s", "s"], ["ss"]), node("Conv", ["d", "w2"], ["b"]), node("Add", ["b", "ss"], ["c"]),
+             node("Conv", ["c", "w3"], ["y"])]
+    inputs = {"x": rng.normal(0, 4, (8, 16, 8, 8)).astype(np.float32)}
+    constants = {"w1": rng.normal(0, 0.12, (16, 16, 1, 1)), "w2": rng.normal(0, 0.5, (16, 16, 1, 1)),
+                 "w3": rng.normal(0, 0.5, (16, 16, 1, 1))}
+    written(tmp_path, nodes, inputs, ["y"], constants)
+    assert of_samples(tmp_path, backend, inputs)[0] > 15

@@ -1,0 +1,51 @@
+//! Tensors that some nodes read as float, as their values are on no grid.
+
+use super::Draft;
+use crate::onnx::node;
+use crate::onnx::proto::NodeProto;
+use std::collections::BTreeSet;
+
+/// Tensors with values that no grid holds, by what was observed of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OffGrid {
+    /// Values of minus infinity that are no mask of a Softmax alone: all nodes read them as float.
+    pub infinite: BTreeSet<String>,
+    /// Values that a grid rounds to 0, and that are not 0: nodes with a pole there read them as float.
+    pub near_zero: BTreeSet<String>,
+}
+
+impl OffGrid {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.infinite.is_empty() && self.near_zero.is_empty()
+    }
+}
+
+/// Whether a node gives infinity where this input is 0: the divisor of a Div, and the input of a Reciprocal or Log.
+pub fn has_pole(node: &NodeProto, input_idx: usize) -> bool {
+    node::is_standard(node) && matches!((node.op_type(), input_idx), ("Div", 1) | ("Reciprocal" | "Log", 0))
+}
+
+/// Leaves the uses float. A node that the table would run on integers stays float with all its inputs.
+pub(super) fn leave_uses_float(draft: &mut Draft, tensors: &OffGrid) {
+    for (node_idx, node) in draft.graph.node.iter().enumerate() {
+        let reason = |input_idx: usize, name: &str| {
+            if tensors.infinite.contains(name) {
+                Some("reads minus infinity, which no grid has")
+            } else if tensors.near_zero.contains(name) && has_pole(node, input_idx) {
+                Some("reads values that a grid rounds to 0, where its result is infinite")
+            } else {
+                None
+            }
+        };
+        let inputs = node.input.iter().enumerate();
+        let found = inputs.filter_map(|(input_idx, name)| Some((input_idx, reason(input_idx, name)?)));
+        let found: Vec<(usize, &str)> = found.collect();
+        let Some((_, why)) = found.first() else { continue };
+        if draft.table_row(node_idx).is_some() {
+            draft.leave_float(node_idx, *why);
+            (0..node.input.len()).for_each(|input_idx| draft.keep_edge_float((node_idx, input_idx)));
+        }
+        found.iter().for_each(|(input_idx, _)| draft.keep_edge_float((node_idx, *input_idx)));
+    }
+}

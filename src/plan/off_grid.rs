@@ -1,0 +1,48 @@
+//! Tensors whose values are on no grid.
+
+use super::{PlannedActivation, PlannedWeight, QuantPlan};
+use crate::onnx::graph::Edge;
+use crate::onnx::proto::GraphProto;
+use crate::onnx::tensor;
+use crate::place::{OffGrid, has_pole};
+use crate::statistics::TensorStatistics;
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+
+/// The tensors of a plan that have values which their grids do not hold, by one statistic per activation.
+pub fn off_grid(graph: &GraphProto, plan: &QuantPlan, statistics: &[impl Borrow<TensorStatistics>]) -> OffGrid {
+    let is_at_pole = |&(node_idx, input_idx): &Edge| graph.node.get(node_idx).is_some_and(|n| has_pole(n, input_idx));
+    let mut found = OffGrid::default();
+    for (planned, statistic) in plan.activations.iter().zip(statistics) {
+        let (tensor, statistic) = (&planned.quantizer.tensor, statistic.borrow());
+        // What the mask of a Softmax has is raised to the grid.
+        if planned.n_masked == 0 && statistic.histogram.n_minus_infinity() > 0 {
+            found.infinite.insert(tensor.clone());
+        }
+        if planned.quantizer.edges.iter().any(is_at_pole) && loses_values_near_zero(planned, statistic) {
+            found.near_zero.insert(tensor.clone());
+        }
+    }
+    let mut at_poles = plan.weights.iter().filter(|weight| weight.quantizer.edges.iter().any(is_at_pole)).peekable();
+    if at_poles.peek().is_some() {
+        let initializers: BTreeMap<&str, _> = graph.initializer.iter().map(|tensor| (tensor.name(), tensor)).collect();
+        let is_lost = |weight: &&PlannedWeight| {
+            let values = initializers.get(weight.quantizer.tensor.as_str()).and_then(|it| tensor::f32_values(it).ok());
+            let values = values.unwrap_or_default();
+            values.iter().zip(weight.dequantized()).any(|(value, on_grid)| *value != 0.0 && on_grid == 0.0)
+        };
+        found.near_zero.extend(at_poles.filter(is_lost).map(|weight| weight.quantizer.tensor.clone()));
+    }
+    found
+}
+
+/// Whether values within a step of 0 were seen; of a given range, whether it has such values.
+fn loses_values_near_zero(planned: &PlannedActivation, statistic: &TensorStatistics) -> bool {
+    // Other samples have lower values than these: a whole step, where half a step is rounded to 0.
+    let is_near = |value: f64| planned.params.fake_quantize((value / 2.0) as f32) == 0.0;
+    let mut bins = statistic.histogram.bins().peekable();
+    match bins.peek() {
+        Some(_) => bins.any(|bin| bin.inner != 0.0 && is_near(bin.inner)),
+        None => is_near(planned.range.min.max(0.0)) || is_near(planned.range.max.min(0.0)),
+    }
+}

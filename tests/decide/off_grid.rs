@@ -1,0 +1,82 @@
+//! Values that no grid holds: minus infinity, and those near the pole of a division.
+
+use crate::support::GraphBuilder;
+use mqq::backends;
+use mqq::observers::by_spelling;
+use mqq::onnx::proto::ModelProto;
+use mqq::onnx::value_info::{ValueInfo, ValueInfos};
+use mqq::place::{OffGrid, Placement, Selection, place};
+use mqq::plan::{Observers, decide, off_grid};
+use mqq::statistics::TensorStatistics;
+
+/// A gate `s`, by which `a` is divided.
+fn model(op: &str) -> ModelProto {
+    let mut g = GraphBuilder::new(17);
+    g.input("x", &[1, 16, 8, 8]);
+    g.conv("x", 16, 16, 1, 1, "a");
+    g.op("Sigmoid", &["a"], "s");
+    g.op(op, &["a", "s"], "d");
+    g.op("Mul", &["d", "s"], "m");
+    g.conv("m", 16, 16, 1, 1, "y");
+    g.output("y");
+    g.build()
+}
+
+/// What is found where `s` has these values, and the nodes that read it quantized then.
+fn outcome(backend: &str, op: &str, values: &[f32]) -> (OffGrid, Vec<String>, Vec<String>) {
+    let (model, scheme) = (model(op), backends::resolve(backend).unwrap());
+    let graph = model.graph.as_ref().unwrap();
+    let mut value_info = ValueInfos::of_model(&model);
+    for tensor in ["a", "s", "d", "m", "y"] {
+        value_info.insert(tensor, ValueInfo { data_type: Some(1), shape: Some(vec![1, 16, 8, 8]) });
+    }
+    let statistics = |placement: &Placement| -> Vec<TensorStatistics> {
+        let of = |tensor: &str| {
+            let mut statistic = TensorStatistics::default();
+            statistic.observe(if tensor == "s" { values } else { &[-8.0, 1e-6, 8.0] });
+            statistic
+        };
+        placement.activations.iter().map(|quantizer| of(&quantizer.tensor)).collect()
+    };
+    let observer = by_spelling("max").unwrap();
+    let observers = Observers { activation: &observer, weight: &observer };
+    let placement = place(graph, &value_info, &scheme, &Selection::default());
+    let statistics_before = statistics(&placement);
+    let (plan, _) = decide(graph, &placement, &statistics_before, None, &scheme, observers).unwrap();
+    let found = off_grid(graph, &plan, &statistics_before);
+    let selection = Selection::default().with_off_grid(found.clone());
+    let placement = place(graph, &value_info, &scheme, &selection);
+    let reads = placement.activations.iter().filter(|quantizer| quantizer.tensor == "s");
+    let edges = reads.flat_map(|quantizer| &quantizer.edges);
+    let readers = edges.map(|edge| graph.node[edge.0].output[0].clone()).collect();
+    let floats = placement.float_nodes.iter().filter(|node| node.rule == "off_grid");
+    let floats = floats.map(|node| graph.node[node.node].output[0].clone()).collect();
+    let statistics = statistics(&placement);
+    let (plan, _) = decide(graph, &placement, &statistics, None, &scheme, observers).unwrap();
+    assert!(off_grid(graph, &plan, &statistics).is_empty());
+    (found, readers, floats)
+}
+
+fn names(found: &OffGrid) -> [Vec<&str>; 2] {
+    [&found.infinite, &found.near_zero].map(|tensors| tensors.iter().map(String::as_str).collect())
+}
+
+#[test]
+fn a_divisor_that_a_grid_rounds_to_zero_is_read_as_float() {
+    let (found, readers, floats) = outcome("tvm", "Div", &[1e-4, 1.0]);
+    assert_eq!((names(&found), readers, floats), ([vec![], vec!["s"]], vec!["m".to_string()], vec![]));
+    // Where the table has a row for Div, the whole node stays float.
+    let (found, readers, floats) = outcome("qnn-htp", "Div", &[1e-4, 1.0]);
+    assert_eq!((names(&found), readers, floats), ([vec![], vec!["s"]], vec!["m".to_string()], vec!["d".to_string()]));
+    // No divisor, none near 0, and none but 0 itself, by which the float network divides as well.
+    for (op, values) in [("Mul", [1e-4, 1.0]), ("Div", [0.1, 1.0]), ("Div", [0.0, 1.0])] {
+        assert!(outcome("tvm", op, &values).0.is_empty(), "{op} {values:?}");
+    }
+}
+
+#[test]
+fn minus_infinity_that_no_softmax_alone_reads_stays_float() {
+    let (found, readers, floats) = outcome("openvino", "Add", &[f32::NEG_INFINITY, 0.0]);
+    assert_eq!((names(&found), readers), ([vec!["s"], vec![]], vec![]));
+    assert_eq!(floats, ["d", "m"]);
+}
