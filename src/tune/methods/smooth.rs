@@ -307,7 +307,8 @@ impl LinearInputs {
             for end in &group.consumers {
                 let mut of_input = TensorStatistics::default();
                 for (extremes, scale) in reach.inputs.iter().zip(&scales) {
-                    extremes.get().into_iter().for_each(|(min, max)| of_input.observe(&[min / scale, max / scale]));
+                    let ends = extremes.get();
+                    ends.into_iter().for_each(|(min, max)| of_input.observe_extremes(&[min / scale, max / scale]));
                 }
                 statistics.insert(end.tensor.clone(), of_input);
             }
