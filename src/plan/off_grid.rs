@@ -15,7 +15,7 @@ pub fn off_grid(graph: &GraphProto, plan: &QuantPlan, statistics: &[impl Borrow<
     let mut found = OffGrid::default();
     for (planned, statistic) in plan.activations.iter().zip(statistics) {
         let (tensor, statistic) = (&planned.quantizer.tensor, statistic.borrow());
-        // What the mask of a Softmax has is raised to the grid.
+        // The values of the mask of a Softmax are raised to the grid.
         if planned.n_masked == 0 && statistic.histogram.n_minus_infinity() > 0 {
             found.infinite.insert(tensor.clone());
         }

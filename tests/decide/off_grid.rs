@@ -22,7 +22,7 @@ fn model(op: &str) -> ModelProto {
     g.build()
 }
 
-/// What is found where `s` has these values, and the nodes that read it quantized then.
+/// The tensors that are found where `s` has these values, and the nodes that read it quantized then.
 fn outcome(backend: &str, op: &str, values: &[f32]) -> (OffGrid, Vec<String>, Vec<String>) {
     let (model, scheme) = (model(op), backends::resolve(backend).unwrap());
     let graph = model.graph.as_ref().unwrap();
