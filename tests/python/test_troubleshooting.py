@@ -133,16 +133,16 @@ def test_several_inputs(tmp_path):
 
 
 def test_nan_or_infinite_values(tmp_path):
-    """Probabilities that round to 0 are infinite behind Log; a warning names the output from effort 1 on."""
-    script("log.py", tmp_path)
-    model, samples = tmp_path / "log.onnx", digits("eval")[0][:50]
+    """Probabilities that round to 0 have infinite negative powers; a warning names the output from effort 1 on."""
+    script("power.py", tmp_path)
+    model, samples = tmp_path / "power.onnx", digits("eval")[0][:50]
     finite = lambda path: np.isfinite(run(path, samples)[0]).all()
     assert finite(model)
     assert not finite(quantized(model, tmp_path / "infinite.onnx", "tflite", "--effort", "0"))
     assert finite(quantized(model, tmp_path / "finite.onnx", "tflite", "--effort", "0", "--exclude", "Softmax"))
     command = [MQQ, "calibrate", model, "--backend", "tflite", *DATA, "--limit", "40", "-o", tmp_path / "warned.onnx"]
     warned = subprocess.run(list(map(str, command)), capture_output=True, text=True)
-    assert "warning: " in warned.stderr and "log_probabilities" in warned.stderr, warned.stderr
+    assert "warning: " in warned.stderr and "powers" in warned.stderr, warned.stderr
 
     broken = onnx.load(fixture("digits_cnn"))
     weight = next(tensor for tensor in broken.graph.initializer if tensor.name == "residual_1.0.weight")
