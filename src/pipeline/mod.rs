@@ -33,7 +33,7 @@ use crate::onnx::edit::{ModelEdit, edited};
 use crate::onnx::inputs::{Shapes, has_open_batch, inputs_of, open_inputs};
 use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, ModelProto};
-use crate::place::{Placement, SKIP_SMALL_MATMULS, Selection, WideNodes, is_transformer, place};
+use crate::place::{OffGrid, Placement, SKIP_SMALL_MATMULS, Selection, WideNodes, is_transformer, place};
 use crate::plan::{QuantPlan, decide, off_grid, unlike_tensors, warning_of_unlike};
 use crate::prepare::{PreparedGraph, prepare_file, raise_opset};
 use crate::progress::Progress;
@@ -238,7 +238,10 @@ fn finish(
     let statistics = calibration.of(&placement);
     let (given, observers) = (request.given(), setup.range_observers());
     let mut decided = decide(model.graph()?, &placement, &statistics, given, setup.scheme, observers)?;
-    let off_grid = off_grid(model.graph()?, &decided.0, &statistics);
+    let off_grid = match request.scheme.runs_float() {
+        true => off_grid(model.graph()?, &decided.0, &statistics),
+        false => OffGrid::default(),
+    };
     let is_on_grids = off_grid.is_empty();
     let known = Known { selection: known.selection.with_off_grid(off_grid), ..known };
     let setup = request.setup(&known, samples.as_ref(), progress);

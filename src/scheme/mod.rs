@@ -102,6 +102,11 @@ impl Scheme {
         self.insert_scales == Some(InsertedScales::Float)
     }
 
+    /// Whether single nodes of a network may run in float: the table has no check that refuses them.
+    pub fn runs_float(&self) -> bool {
+        !self.check.iter().any(|call| call.rule == "no_float_nodes")
+    }
+
     /// Turns on the switch `name`.
     ///
     /// # Errors

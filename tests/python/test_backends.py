@@ -127,7 +127,7 @@ def of_samples(folder, backend, inputs):
     return [sqnr_db(*pair) for pair in zip(run(folder / "m.onnx", samples), run(folder / "q.onnx", samples))]
 
 
-@pytest.mark.parametrize("backend", ["tvm", "openvino", "onnxruntime", "tensorrt", "qnn-htp", "tflite", "rknn", "snpe"])
+@pytest.mark.parametrize("backend", ["tvm", "openvino", "onnxruntime", "tensorrt", "rknn", "snpe"])
 def test_a_mask_of_minus_infinity_that_more_than_a_softmax_reads(backend, tmp_path):
     rng = np.random.default_rng(0)
     node = helper.make_node
@@ -144,7 +144,7 @@ def test_a_mask_of_minus_infinity_that_more_than_a_softmax_reads(backend, tmp_pa
     assert y > 30 and kept > 100 and weights > 25, (y, kept, weights)
 
 
-@pytest.mark.parametrize("backend", ["tvm", "onnxruntime", "qnn-htp", "tflite", "rknn", "snpe"])
+@pytest.mark.parametrize("backend", ["tvm", "onnxruntime", "rknn", "snpe"])
 def test_a_divisor_with_values_near_zero(backend, tmp_path):
     rng = np.random.default_rng(0)
     node = helper.make_node
