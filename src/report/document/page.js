@@ -25,6 +25,15 @@ for (const tools of document.querySelectorAll(".tools")) {
   });
 }
 
+// Size, margins and style of a plot.
+const frame = (figure) => ({
+  width: Math.max(figure.clientWidth, 320),
+  height: 320,
+  marginLeft: 60,
+  marginBottom: 44,
+  style: { background: "transparent", color: "inherit", fontSize: "12px" },
+});
+
 function drawChart(figure, chart) {
   const points = chart.series.flatMap((series) => series.points.map((point) => ({ ...point, series: series.name })));
   const channels = { x: "x", y: "y", stroke: "series" };
@@ -32,11 +41,7 @@ function drawChart(figure, chart) {
     ? [Plot.ruleX(points, { x: "x", y1: "y_low", y2: "y", stroke: "series", strokeWidth: 3 })]
     : [Plot.line(points, channels), Plot.dot(points, { ...channels, fill: "series", r: 2 })];
   figure.append(Plot.plot({
-    width: Math.max(figure.clientWidth, 320),
-    height: 320,
-    marginLeft: 60,
-    marginBottom: 44,
-    style: { background: "transparent", color: "inherit", fontSize: "12px" },
+    ...frame(figure),
     x: { label: `${chart.x} →` },
     y: { label: `↑ ${chart.y}`, grid: true, type: chart.y_log ? "log" : "linear", tickFormat: chart.y_log ? "~g" : undefined },
     color: { legend: chart.series.length > 1 },
@@ -55,11 +60,7 @@ function drawHistograms(figure, tensors) {
     const bars = shares.map((share, at) => ({ x1: low + at * width, x2: low + (at + 1) * width, share }));
     const lines = ranges.flatMap(({ name, ends }) => ends.map((end) => ({ name, end, ends })));
     place.replaceChildren(Plot.plot({
-      width: Math.max(figure.clientWidth, 320),
-      height: 320,
-      marginLeft: 60,
-      marginBottom: 44,
-      style: { background: "transparent", color: "inherit", fontSize: "12px" },
+      ...frame(figure),
       x: { label: "value →" },
       y: { label: "↑ share of the values", type: "sqrt", grid: true },
       color: { legend: true, domain: ranges.map((range) => range.name) },
