@@ -4,7 +4,7 @@
 
 Each network gets ten pixel values: RGB and BGR, each as 0..255, /255, -1..1, with ImageNet's mean and standard deviation, and with
 Caffe's means. Prints for each network how many wrong ones are found, by the mistake (scale, order of the channels, both), how often the
-right one is the first that is named, and the findings on the right one.
+right one is the first that is named, and the findings on the right one; and the same of hints, where pixel values cannot be told.
 """
 
 import argparse
@@ -54,13 +54,14 @@ def pixels(color, scale):
     return ["--color", color, "--scale", factor, f"--mean={listed[0]}", f"--std={listed[1]}"]
 
 
-def findings(model, data, preset, options):
+def look(model, data, preset, options):
+    """The findings, and the hint where pixel values cannot be told."""
     command = [MQQ, "doctor", model, "--data", data, "--preprocess", preset, "--limit", "100", "--json", "--quiet", *options]
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     report = json.loads(done.stdout)
     if "error" in report:
         raise SystemExit(f"{model}: {report['error']}")
-    return report["findings"]
+    return report["findings"], next((examined["hint"] for examined in report["examined"] if "hint" in examined), None)
 
 
 def mistake(given, right):
@@ -77,23 +78,28 @@ def main():
             print(f"{name}: no model at {model}")
             continue
         # The right pixel values: those of the preset.
-        found = findings(model, data, preset, more)
+        found, false_hint = look(model, data, preset, more)
         alarms = [finding for finding in found if finding["severity"] == "error"]
         named = sorted({finding["rule"] for finding in found})
-        seen, n_named, of_mistake = 0, 0, {}
+        seen, n_named, of_mistake, n_hints, n_right_hints = 0, 0, {}, 0, 0
+        right_one = f"--color {right[0]} --scale {pixels(*right)[3]} "
         for color in ("rgb", "bgr"):
             for scale in SCALES:
                 if (color, scale) == right:
                     continue
-                found = [f for f in findings(model, data, preset, [*pixels(color, scale), *more]) if f["rule"] == "preprocessing"]
+                found, hint = look(model, data, preset, [*pixels(color, scale), *more])
+                found = [f for f in found if f["rule"] == "preprocessing"]
+                n_hints += hint is not None
+                n_right_hints += right_one in (hint or "")
                 counts = of_mistake.setdefault(mistake((color, scale), right), [0, 0])
                 counts[0] += bool(found)
                 counts[1] += 1
                 seen += bool(found)
-                n_named += any(f"--color {right[0]} --scale {pixels(*right)[3]} " in f["expected"] for f in found)
+                n_named += any(right_one in f["expected"] for f in found)
         by_mistake = ", ".join(f"{what} {found} of {n}" for what, (found, n) in sorted(of_mistake.items()))
         print(f"{name}: found {seen} of 9 ({by_mistake}), right one named {n_named}; on the right one: "
-              f"{len(alarms)} errors, findings {', '.join(named) or 'none'}", flush=True)
+              f"{len(alarms)} errors, findings {', '.join(named) or 'none'}; hints {n_hints} of 9, right one named {n_right_hints}; "
+              f"on the right one: {'a hint' if false_hint else 'none'}", flush=True)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ fn a_text_is_read_as_what_it_was_written_for() {
         Change::FoldedArithmetic(4),
         Change::FoldedPads(1),
         Change::PooledMeans(2),
+        Change::TurnedEinsums(2),
         Change::MultipliedAndAdded(7),
     ];
     for change in changes {

@@ -53,6 +53,13 @@ pub enum Examined {
     Found(Vec<Finding>),
     /// The facts do not tell, for this reason.
     Unknown(String),
+    /// The facts do not tell; only a hint.
+    Hint {
+        /// The reason.
+        reason: String,
+        /// The hint.
+        hint: String,
+    },
 }
 
 impl Examined {

@@ -216,6 +216,9 @@ fn channel_extremes(shape: &[usize], values: &[f32], axis: Option<isize>) -> Vec
 /// The values of a sample.
 fn look_at(name: String, sample: &[Array]) -> SampleSurvey {
     let (mut is_constant, mut n_non_finite, mut neighbours) = (false, 0, None);
+    // Of several inputs with four axes, one may be a cache, a matrix of neighbours or noise.
+    let has_floats = |array: &&Array| matches!(array.values, Values::F32(_) | Values::U8(_));
+    let is_alone = sample.iter().filter(has_floats).count() == 1;
     for array in sample {
         let values: Cow<[f32]> = match &array.values {
             Values::F32(values) => Cow::Borrowed(values),
@@ -225,7 +228,9 @@ fn look_at(name: String, sample: &[Array]) -> SampleSurvey {
         n_non_finite += values.iter().filter(|value| !value.is_finite()).count();
         let is_many = values.len() >= MIN_SIDE;
         is_constant |= is_many && values.windows(2).all(|pair| pair[0].to_bits() == pair[1].to_bits());
-        neighbours = neighbours.or_else(|| correlation(&array.shape, &values));
+        if is_alone {
+            neighbours = correlation(&array.shape, &values);
+        }
     }
     SampleSurvey { name, hash: calibrate::hash(sample), is_constant, n_non_finite, neighbours, class: None }
 }
@@ -233,15 +238,10 @@ fn look_at(name: String, sample: &[Array]) -> SampleSurvey {
 /// The correlation of neighbouring pixels in the rows of an image with one to four channels, first or last; `None` where
 /// the array is none, or holds one value only.
 fn correlation(shape: &[usize], values: &[f32]) -> Option<f64> {
-    let dims = match shape {
-        [_, a, b, c] => [*a, *b, *c],
-        [a, b, c] => [*a, *b, *c],
-        _ => return None,
-    };
     let is_channels = |n: usize| (1..=4).contains(&n);
-    let (height, width, stride) = match dims {
-        [c, h, w] if is_channels(c) => (h, w, 1),
-        [h, w, c] if is_channels(c) => (h, w, c),
+    let (height, width, stride) = match *shape {
+        [_, c, h, w] if is_channels(c) => (h, w, 1),
+        [_, h, w, c] if is_channels(c) => (h, w, c),
         _ => return None,
     };
     if height < MIN_SIDE || width < MIN_SIDE {

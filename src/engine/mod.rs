@@ -22,6 +22,7 @@ mod session;
 mod shaped;
 mod sizes;
 mod spelled;
+mod trilu;
 mod value;
 mod vectors;
 mod weights;
@@ -94,6 +95,7 @@ impl Parsed {
         guarded(|| {
             let mut onnx = tract_onnx::onnx().with_ignore_value_info(true);
             batch_norm::register(&mut onnx.op_register);
+            trilu::register(&mut onnx.op_register);
             linear::register(&mut onnx.op_register);
             recurrent::register(&mut onnx.op_register);
             let widened = linear::widened(model)?;

@@ -1,16 +1,21 @@
 //! Nodes that the engine reads otherwise than ONNX means them, spelled out in its own copy of the model.
 
+use crate::onnx::node::SHAPED_BY_VALUES;
+use std::collections::HashSet;
 use tract_onnx::pb::attribute_proto::AttributeType;
 use tract_onnx::pb::tensor_proto::DataType;
-use tract_onnx::pb::{AttributeProto, GraphProto, TensorProto};
+use tract_onnx::pb::{AttributeProto, GraphProto, NodeProto, TensorProto};
 
 /// Spells out the nodes of a graph and of its subgraphs (tract 0.23.9):
 ///
 /// - inputs that are left out at the end of a node's list are dropped from it;
 /// - a ConstantOfShape without a value gets the float 0 that it stands for, where the engine reads one of 64 bits;
+/// - ends of a Slice of a tensor whose length depends on values become at most that length, as ONNX means them; the engine
+///   takes a constant end as it is;
 /// - ONNX Runtime's Attention, which the engine would take for ONNX's as it ignores domains, and GlobalLpPool, of which it
 ///   computes a mean, get names of their own.
 pub(super) fn spell_out(graph: &mut GraphProto) {
+    clamp_ends(graph);
     for node in &mut graph.node {
         while node.input.last().is_some_and(String::is_empty) {
             node.input.pop();
@@ -26,6 +31,48 @@ pub(super) fn spell_out(graph: &mut GraphProto) {
         for attribute in &mut node.attribute {
             attribute.g.iter_mut().chain(&mut attribute.graphs).for_each(spell_out);
         }
+    }
+}
+
+/// Puts `Min(ends, Gather(Shape(x), axes))` in place of the ends of each Slice of an `x` behind [`SHAPED_BY_VALUES`].
+fn clamp_ends(graph: &mut GraphProto) {
+    let mut shaped: HashSet<String> = HashSet::new();
+    let mut nodes = Vec::with_capacity(graph.node.len());
+    for mut node in std::mem::take(&mut graph.node) {
+        let is_shaped = node.input.iter().any(|input| shaped.contains(input));
+        if let ("Slice", true, [x, _, ends, axes, ..]) = (node.op_type.as_str(), is_shaped, &node.input[..])
+            && let (Some(output), false) = (node.output.first(), axes.is_empty())
+        {
+            let name = |part: &str| format!("{output}.{part}");
+            nodes.push(made("Shape", &[x], name("lengths")));
+            nodes.push(made("Gather", &[&name("lengths"), axes], name("longest")));
+            let to = AttributeProto {
+                name: "to".to_string(),
+                r#type: AttributeType::Int as i32,
+                i: DataType::Int64 as i64,
+                ..Default::default()
+            };
+            let cast = made("Cast", &[ends], name("given"));
+            nodes.push(NodeProto { attribute: vec![to], ..cast });
+            nodes.push(made("Min", &[&name("given"), &name("longest")], name("ends")));
+            node.input[2] = format!("{output}.ends");
+        }
+        if is_shaped || SHAPED_BY_VALUES.contains(&node.op_type.as_str()) {
+            shaped.extend(node.output.iter().cloned());
+        }
+        nodes.push(node);
+    }
+    graph.node = nodes;
+}
+
+/// A node without attributes, named as its output.
+fn made(op_type: &str, inputs: &[&str], output: String) -> NodeProto {
+    NodeProto {
+        op_type: op_type.to_string(),
+        input: inputs.iter().map(|input| input.to_string()).collect(),
+        name: output.clone(),
+        output: vec![output],
+        ..Default::default()
     }
 }
 

@@ -14,6 +14,7 @@ mod coco_precision;
 mod cosine;
 mod decibels;
 mod detect;
+mod equal;
 mod gain;
 mod gate;
 mod groups;
@@ -42,6 +43,7 @@ pub use coco::COCO_MAP;
 pub use cosine::{COSINE, cosine};
 pub use decibels::{MAX_DB, relative_error_db, sqnr_db};
 pub use detect::{BOX_IOU, BOX_OVERLAP, F1};
+pub use equal::EQUAL;
 pub use gain::{Gain, GroupChange, TaskChange};
 pub use gate::{MetricBound, MissedGate};
 pub use groups::{ChannelGroup, OutputGroups};
@@ -68,7 +70,7 @@ use anyhow::{Result, anyhow};
 
 /// Every metric, in the order in which they are printed. The first of a task evaluates changes of its networks.
 pub const METRICS: &[Metric] = &[
-    OVERLAP, SQNR, COSINE, AGREEMENT, TOP1, MAX_ERROR, TOP1_DROP, TOP5, ROW_AGREEMENT, F1, BOX_IOU, BOX_OVERLAP,
+    OVERLAP, SQNR, COSINE, AGREEMENT, TOP1, MAX_ERROR, EQUAL, TOP1_DROP, TOP5, ROW_AGREEMENT, F1, BOX_IOU, BOX_OVERLAP,
     MASK_IOU, COCO_MAP, MIOU, NEIGHBOURS, MAP_SQNR, SSIM, PCK, CHARACTERS,
 ];
 
@@ -90,10 +92,23 @@ pub fn of_task(head: Option<&TaskHead>) -> Option<Metric> {
     METRICS.iter().find(|metric| metric.task == Some(task)).copied()
 }
 
+/// The energies of `float` and of the errors of `other`, as sums of [`value_and_error`].
+pub fn energies(float: &[f32], other: &[f32]) -> [f64; 2] {
+    // In lanes so that several values are computed at a time.
+    const N: usize = 8;
+    let (mut signal, mut noise) = ([0.0; N], [0.0; N]);
+    for (float, other) in float.chunks(N).zip(other.chunks(N)) {
+        for ((&float, &other), (signal, noise)) in float.iter().zip(other).zip(signal.iter_mut().zip(&mut noise)) {
+            let (value, error) = value_and_error(float, other);
+            *signal += value * value;
+            *noise += error * error;
+        }
+    }
+    [signal.iter().sum(), noise.iter().sum()]
+}
+
 /// A float value and its error in double precision; both 0 for an infinity that both networks have.
 pub fn value_and_error(float: f32, other: f32) -> (f64, f64) {
-    if float.is_infinite() && float == other {
-        return (0.0, 0.0);
-    }
-    (f64::from(float), f64::from(float) - f64::from(other))
+    let (value, error) = (f64::from(float), f64::from(float) - f64::from(other));
+    if float.abs() == f32::INFINITY && float == other { (0.0, 0.0) } else { (value, error) }
 }

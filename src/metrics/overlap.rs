@@ -12,7 +12,6 @@
 use super::groups::{ChannelGroup, OutputGroups};
 use super::layout::FloatOutput;
 use super::metric::{Better, Figure, Measure, Metric, OutputPair, SamplePair};
-use super::value_and_error;
 use rayon::prelude::*;
 
 /// Overlap of squared deviations from the median of each channel: 1 for equal outputs, 0 where a value is NaN or
@@ -40,6 +39,8 @@ const APART: f64 = 1e-4;
 const MIN_SAMPLES: usize = 8;
 /// Maximum values per channel for its statistics.
 const MAX_VALUES: usize = 1 << 17;
+/// Values of a channel that are added at a time.
+const N_LANES: usize = 8;
 /// Maximum characters of a list of channels.
 const MAX_LIST: usize = 40;
 
@@ -167,43 +168,83 @@ impl OutputChannels {
             return;
         }
         let inner = self.inner.unwrap_or_else(|| inner(output.shape, self.axis)).max(1);
-        let mut squares = vec![0.0; self.n_groups];
-        let runs = output.float.chunks(inner).zip(output.quantized.chunks(inner));
-        for (run, (float, quantized)) in runs.enumerate() {
-            let channel = run % n;
-            let Some(group) = self.group_of[channel] else {
-                let is_known = |(&float, &quantized)| value_and_error(float, quantized).1.is_finite();
-                if !float.iter().zip(quantized).all(is_known) {
-                    sums.iter_mut().skip(1).step_by(2).for_each(|all| *all = f64::INFINITY);
-                }
-                continue;
-            };
-            let median = self.medians[channel];
-            let (mut shared, mut all, mut of_float) = (0.0, 0.0, 0.0);
-            for (&float, &quantized) in float.iter().zip(quantized) {
-                if float.is_infinite() && float == quantized {
-                    continue;
-                }
-                let (a, b) = (f64::from(float) - median, f64::from(quantized) - median);
-                of_float += a * a;
-                if a * b > 0.0 {
-                    let (a, b) = (a * a, b * b);
-                    shared += a.min(b);
-                    all += a.max(b);
-                } else {
-                    let far = (a.abs() + b.abs()).powi(2);
-                    all += if far.is_nan() { f64::INFINITY } else { far };
-                }
+        let mut of_channels = DeviationSums::new(n);
+        if inner == 1 {
+            for (float, quantized) in output.float.chunks(n).zip(output.quantized.chunks(n)) {
+                of_channels.add(&self.medians, float, quantized);
             }
-            sums[2 * group] += if all.is_finite() { shared } else { 0.0 };
-            sums[2 * group + 1] += all;
-            squares[group] += of_float;
+        } else {
+            let runs = output.float.chunks(inner).zip(output.quantized.chunks(inner));
+            for (run, (float, quantized)) in runs.enumerate() {
+                let mut lanes = DeviationSums::new(N_LANES);
+                let medians = [self.medians[run % n]; N_LANES];
+                for (float, quantized) in float.chunks(N_LANES).zip(quantized.chunks(N_LANES)) {
+                    lanes.add(&medians, float, quantized);
+                }
+                of_channels.add_lanes(run % n, &lanes);
+            }
+        }
+        let mut squares = vec![0.0; self.n_groups];
+        for (channel, group) in self.group_of.iter().enumerate() {
+            let [shared, all, of_float] = of_channels.of(channel);
+            match group {
+                Some(group) => {
+                    sums[2 * group] += if all.is_finite() { shared } else { 0.0 };
+                    sums[2 * group + 1] += all;
+                    squares[*group] += of_float;
+                }
+                None if all.is_finite() => {}
+                None => sums.iter_mut().skip(1).step_by(2).for_each(|all| *all = f64::INFINITY),
+            }
         }
         for ((sums, squares), &limit) in sums.chunks_exact_mut(2).zip(squares).zip(&self.limits) {
             if squares > limit {
                 sums.iter_mut().for_each(|sum| *sum *= limit / squares);
             }
         }
+    }
+}
+
+/// Per channel: sums of what both networks' squared deviations share, of all, and of those of the float network.
+struct DeviationSums {
+    shared: Vec<f64>,
+    all: Vec<f64>,
+    of_float: Vec<f64>,
+}
+
+impl DeviationSums {
+    fn new(n: usize) -> DeviationSums {
+        DeviationSums { shared: vec![0.0; n], all: vec![0.0; n], of_float: vec![0.0; n] }
+    }
+
+    /// Adds one value per channel. An infinity that both networks have adds nothing; a NaN makes `all` infinite. Without
+    /// branches, so that several channels are computed at a time.
+    fn add(&mut self, medians: &[f64], float: &[f32], quantized: &[f32]) {
+        let values = float.iter().zip(quantized).zip(medians);
+        let sums = self.shared.iter_mut().zip(&mut self.all).zip(&mut self.of_float);
+        for (((&float, &quantized), median), ((shared, all), of_float)) in values.zip(sums) {
+            let counts = !(float.abs() == f32::INFINITY && float == quantized);
+            let (a, b) = (f64::from(float) - median, f64::from(quantized) - median);
+            let (a_squared, b_squared) = (a * a, b * b);
+            let is_same_side = a * b > 0.0;
+            let (less, more) = if a_squared < b_squared { (a_squared, b_squared) } else { (b_squared, a_squared) };
+            let far = (a.abs() + b.abs()) * (a.abs() + b.abs());
+            let far = if far >= 0.0 { far } else { f64::INFINITY };
+            *shared += if counts && is_same_side { less } else { 0.0 };
+            *all += if counts { if is_same_side { more } else { far } } else { 0.0 };
+            *of_float += if counts { a_squared } else { 0.0 };
+        }
+    }
+
+    /// Adds sums of some values of a channel.
+    fn add_lanes(&mut self, channel: usize, lanes: &DeviationSums) {
+        self.shared[channel] += lanes.shared.iter().sum::<f64>();
+        self.all[channel] += lanes.all.iter().sum::<f64>();
+        self.of_float[channel] += lanes.of_float.iter().sum::<f64>();
+    }
+
+    fn of(&self, channel: usize) -> [f64; 3] {
+        [self.shared[channel], self.all[channel], self.of_float[channel]]
     }
 }
 

@@ -1,8 +1,8 @@
 //! The signal-to-quantization-noise ratio.
 
 use super::decibels::{MAX_DB, sqnr_db};
+use super::energies;
 use super::metric::{Better, Figure, Measure, Metric, SamplePair};
-use super::value_and_error;
 
 /// `10 log10(sum of float² / sum of (float - quantized)²)` over all values, in dB: [`MAX_DB`] for equal outputs,
 /// -[`MAX_DB`] where a value is NaN or infinite or there are no values.
@@ -32,11 +32,9 @@ impl Measure for Sqnr {
         let mut sums = vec![0.0; N_SUMS * self.n_outputs];
         for (output_idx, sums) in sums.chunks_exact_mut(N_SUMS).enumerate() {
             let Some(output) = sample.output(output_idx) else { continue };
-            for (&float, &quantized) in output.float.iter().zip(output.quantized) {
-                let (value, error) = value_and_error(float, quantized);
-                sums[0] += value * value;
-                sums[1] += error * error;
-            }
+            let [signal, noise] = energies(output.float, output.quantized);
+            sums[0] += signal;
+            sums[1] += noise;
             sums[2] += output.float.len() as f64;
         }
         sums

@@ -49,7 +49,7 @@ impl HeldOut {
             chunks.push(chunk);
         }
         let first = samples.values.first().cloned().unwrap_or_default();
-        let head = by.options.head(by.outputs, &float, samples.layout().batch)?;
+        let head = by.options.head(by.outputs, &float, samples.layout().batch, network.is_partial())?;
         let of_task = of_task(head.as_ref()).filter(|metric| !by.metrics.contains(metric));
         let metrics: Vec<Metric> = by.metrics.iter().copied().chain(of_task).collect();
         let float = EvaluatedFloat::new(&metrics, by.outputs.to_vec(), &float, samples.layout(), head.as_ref())?;

@@ -3,7 +3,7 @@
 
 use super::choose::begin;
 use super::goal::{Goal, RESCUE, Wanted, rescue_precision};
-use super::search::{Move, Search};
+use super::search::{LayerError, Move, Search};
 use super::task::Task;
 use crate::calibrate::CalibrationStatistics;
 use crate::metrics::{Gain, Measurement};
@@ -247,7 +247,9 @@ impl Search<'_> {
     /// Errors add up: layers are quantized in groups, and the group with the largest error is halved.
     fn heaviest(&mut self) -> Result<Vec<LayerGroup>> {
         let tick = (self.planner.task.setup.progress)("rescue", MAX_MEASURED);
-        let mut groups = vec![self.group(0..self.layers.len())?];
+        // The search began with the plan of all.
+        let error = LayerError::of(&self.measured).deciding;
+        let mut groups = vec![LayerGroup { layers: 0..self.layers.len(), error }];
         let (mut found, mut n_measured) = (Vec::new(), 1);
         loop {
             let total: f64 = groups.iter().chain(&found).map(|group: &LayerGroup| group.error).sum();
@@ -296,7 +298,7 @@ impl Search<'_> {
     fn group(&mut self, layers: Range<usize>) -> Result<LayerGroup> {
         let placement = self.of_these(layers.clone());
         let plan = self.planner.plan(&placement)?;
-        let error = self.error_of(&plan)?;
+        let error = LayerError::of(&self.measure_plan(&plan, false)?);
         if layers.len() == 1 {
             self.alone.insert(Move { layer: layers.start, precision: None }, error);
         }

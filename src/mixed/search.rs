@@ -17,7 +17,7 @@ use crate::metrics::{
 };
 use crate::place::{Assigned, Placement};
 use crate::plan::QuantPlan;
-use crate::simulate::{CachedNetwork, CachedSamples, EvaluatedFloat, Samples};
+use crate::simulate::{CachedNetwork, CachedSamples, EvaluatedFloat, Samples, simulated_graph};
 use crate::tune::PlannedModel;
 use anyhow::{Result, anyhow, ensure};
 use std::collections::BTreeMap;
@@ -39,6 +39,24 @@ pub struct LayerError {
     pub deciding: f64,
     /// Energy of the error divided by that of the signal, mean over the outputs.
     pub relative: f64,
+}
+
+impl LayerError {
+    /// The error of a plan that was measured; the largest number where it could not be.
+    pub(super) fn of(measured: &Measurement) -> LayerError {
+        let mean = |metric: Metric, error: fn(f64) -> f64| {
+            let figures: Vec<f64> =
+                measured.figures(metric).iter().flatten().map(|figure| error(figure.value)).collect();
+            (figures.iter().sum::<f64>() / figures.len().max(1) as f64).min(f64::MAX)
+        };
+        let relative = mean(SQNR, relative_error);
+        // The overlap falls with the error's amplitude, not its energy.
+        let deciding = match measured.deciding() {
+            metric if OVERLAPS.contains(&metric) => mean(metric, |overlap| (1.0 - overlap).powi(2)),
+            _ => relative,
+        };
+        LayerError { deciding, relative }
+    }
 }
 
 /// Layers that are tried before one is chosen. With more, layers that hide others would be chosen first again.
@@ -90,7 +108,7 @@ impl<'a> Search<'a> {
         let mut metrics = [&OVERLAPS[..], &[SQNR, AGREEMENT]].concat();
         metrics.extend(goal.metric().filter(|metric| !metrics.contains(metric)));
         let options = planner.task.setup.outputs;
-        let outputs = EvaluatedOutput::of(planner.graph, options.axes);
+        let outputs = EvaluatedOutput::of(&*simulated_graph(planner.model)?, options.axes);
         let by = EvaluatedBy { metrics: &metrics, outputs: &outputs, options };
         let held_out = HeldOut::new(&mut network, held_out, by)?;
         let layout = analysis.layout();
@@ -208,23 +226,6 @@ impl<'a> Search<'a> {
         let outputs = self.network.run(plan, &mut self.analysis, keep, Some(&mut self.biases))?;
         let sums = self.float.sums(0..self.n_analysis, |output_idx, sample| outputs[output_idx].get(sample))?;
         Ok(Measurement::new(self.float.prepared().clone(), sums))
-    }
-
-    /// The error of a plan; the largest number where it cannot be measured.
-    pub(super) fn error_of(&mut self, plan: &QuantPlan) -> Result<LayerError> {
-        let measured = self.measure_plan(plan, false)?;
-        let mean = |metric: Metric, error: fn(f64) -> f64| {
-            let figures: Vec<f64> =
-                measured.figures(metric).iter().flatten().map(|figure| error(figure.value)).collect();
-            (figures.iter().sum::<f64>() / figures.len().max(1) as f64).min(f64::MAX)
-        };
-        let relative = mean(SQNR, relative_error);
-        // The overlap falls with the error's amplitude, not its energy.
-        let deciding = match measured.deciding() {
-            metric if OVERLAPS.contains(&metric) => mean(metric, |overlap| (1.0 - overlap).powi(2)),
-            _ => relative,
-        };
-        Ok(LayerError { deciding, relative })
     }
 
     /// The plan after moves.

@@ -1,7 +1,7 @@
 //! The sensitivity analysis: the cost of a layer's precision with all other layers float.
 
 use super::report::LayerSensitivity;
-use super::search::{Move, Search};
+use super::search::{LayerError, Move, Search};
 use crate::metrics::relative_error_db;
 use crate::place::{Assigned, Placement};
 use crate::scheme::FLOAT;
@@ -55,7 +55,7 @@ impl Search<'_> {
         let tick = (self.planner.task.setup.progress)("sensitivity analysis", moves.len());
         for (moved, placement) in moves.into_iter().zip(placements) {
             let plan = self.planner.plan(&placement)?;
-            let error = self.error_of(&plan)?;
+            let error = LayerError::of(&self.measure_plan(&plan, false)?);
             self.alone.insert(moved, error);
             tick();
         }

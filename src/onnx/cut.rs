@@ -3,16 +3,29 @@
 use super::graph::{GraphIndex, drop_unused, names_read};
 use super::proto::{GraphProto, ModelProto, ValueInfoProto};
 use super::value_info::ValueInfos;
-use crate::diag::{WithHint, did_you_mean};
+use crate::diag::{WithHint, count, did_you_mean};
 use anyhow::{Result, anyhow, ensure};
 use std::collections::BTreeSet;
+
+/// Both parts of a model.
+pub struct Cut {
+    /// The part up to the tensors.
+    pub head: ModelProto,
+    /// The part behind them.
+    pub tail: ModelProto,
+    /// A warning where the tail repeats layers of the head.
+    pub warning: Option<String>,
+}
+
+/// Operators that a tail should not repeat.
+const LAYERS: [&str; 4] = ["Conv", "ConvTranspose", "Gemm", "MatMul"];
 
 /// Cuts `model` at the tensors `outputs`. The head has these as outputs, in this order. The tail computes the other outputs
 /// of the model from them, and from inputs of the model where it needs some. Both keep the names of all tensors.
 ///
 /// # Errors
 /// If a tensor is named twice, no node produces it, or no output of the model is computed from the tensors.
-pub fn cut(model: &ModelProto, outputs: &[String]) -> Result<[ModelProto; 2]> {
+pub fn cut(model: &ModelProto, outputs: &[String]) -> Result<Cut> {
     let graph = model.graph()?;
     let index = GraphIndex::new(graph);
     let mut ends: BTreeSet<&str> = BTreeSet::new();
@@ -39,9 +52,34 @@ pub fn cut(model: &ModelProto, outputs: &[String]) -> Result<[ModelProto; 2]> {
         outputs.join("`, `")
     );
     let types = ValueInfos::of_model(model);
-    let head = part(graph, &ancestors(graph, &index, &named, &BTreeSet::new()), &[], &named, &types);
+    let head_nodes = ancestors(graph, &index, &named, &BTreeSet::new());
+    let warning = repeated(graph, &index, [&head_nodes, &tail_nodes]);
+    let head = part(graph, &head_nodes, &[], &named, &types);
     let tail = part(graph, &tail_nodes, &named, &left, &types);
-    Ok([head, tail].map(|graph| ModelProto { graph: Some(graph), ..model.clone() }))
+    let [head, tail] = [head, tail].map(|graph| ModelProto { graph: Some(graph), ..model.clone() });
+    Ok(Cut { head, tail, warning })
+}
+
+/// A warning where the tail repeats layers of the head, with the tensors that end this.
+fn repeated(graph: &GraphProto, index: &GraphIndex, [head_nodes, tail_nodes]: [&BTreeSet<usize>; 2]) -> Option<String> {
+    let both: BTreeSet<usize> = head_nodes.intersection(tail_nodes).copied().collect();
+    let n_layers = both.iter().filter(|&&node_idx| LAYERS.contains(&graph.node[node_idx].op_type())).count();
+    let has_layer = |name: &str| {
+        let before = ancestors(graph, index, &[name], &BTreeSet::new());
+        before.iter().any(|&node_idx| LAYERS.contains(&graph.node[node_idx].op_type()))
+    };
+    let of_tail = tail_nodes.difference(&both).flat_map(|&node_idx| names_read(&graph.node[node_idx]));
+    let crossing: BTreeSet<&str> =
+        of_tail.filter(|name| index.producer_idx(name).is_some_and(|node_idx| both.contains(&node_idx))).collect();
+    let missing: Vec<String> =
+        crossing.into_iter().filter(|name| has_layer(name)).map(|name| format!("`{name}`")).collect();
+    (n_layers > 0 && !missing.is_empty()).then(|| {
+        format!(
+            "--outputs: the tail repeats {} of the model, as it needs {} too: name it with --outputs as well",
+            count(n_layers, "layer"),
+            missing.join(", ")
+        )
+    })
 }
 
 /// Positions of the nodes that `names` are computed by, up to the tensors `ends`.

@@ -2,6 +2,7 @@
 
 use super::proto::{AttributeProto, NodeProto, TensorProto};
 use super::tensor;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The node's name; its first output where it has none.
 pub fn node_name(node: &NodeProto) -> &str {
@@ -108,6 +109,9 @@ pub fn is_suppression(node: &NodeProto) -> bool {
     node.op_type() == "NonMaxSuppression" || node.op_type().contains("NMS")
 }
 
+/// Operators whose outputs have shapes that depend on values.
+pub const SHAPED_BY_VALUES: [&str; 4] = ["NonZero", "NonMaxSuppression", "Unique", "Compress"];
+
 /// Whether `alpha` or `beta` of a Gemm is not 1.
 pub fn is_scaled(node: &NodeProto) -> bool {
     ["alpha", "beta"].iter().any(|name| float(node, name).is_some_and(|value| value != 1.0))
@@ -116,7 +120,7 @@ pub fn is_scaled(node: &NodeProto) -> bool {
 /// Operators that multiply with a weight.
 pub const PRODUCTS: [&str; 4] = ["Conv", "ConvTranspose", "Gemm", "MatMul"];
 
-/// Multiply-adds of a convolution, a matrix product or a recurrent operator, by the shapes of tensors; 0 for other nodes.
+/// Multiply-adds of a convolution, a matrix product, an Einsum or a recurrent operator, by the shapes of tensors; 0 for other nodes.
 /// `None` where a shape is unknown.
 pub fn multiply_adds(node: &NodeProto, shape: impl Fn(&str) -> Option<Vec<usize>>) -> Option<usize> {
     let size = |dims: &[usize]| dims.iter().product::<usize>();
@@ -131,12 +135,53 @@ pub fn multiply_adds(node: &NodeProto, shape: impl Fn(&str) -> Option<Vec<usize>
             let axis = axis_position(reduction_axis(node, 0), first.len());
             Some(size(&output()?) * first.get(axis)?)
         }
+        "Einsum" if node.input.len() > 1 => {
+            let Equation { inputs, .. } = Equation::of(node)?;
+            let mut sizes = BTreeMap::new();
+            for (i, letters) in inputs.iter().enumerate() {
+                sizes.extend(letters.iter().copied().zip(input(i)?));
+            }
+            Some(sizes.values().product())
+        }
         // A step of a sample multiplies its input by all weights, and the state before it.
         "LSTM" | "GRU" | "RNN" => {
             let steps = input(0)?.iter().take(2).product::<usize>();
             Some(steps * (size(&input(1)?) + size(&input(2)?)))
         }
         _ => Some(0),
+    }
+}
+
+/// The letters of an Einsum without an ellipsis, in which no tensor has a letter twice.
+pub struct Equation {
+    /// Letters of each operand.
+    pub inputs: Vec<Vec<char>>,
+    /// Letters of the output.
+    pub output: Vec<char>,
+}
+
+impl Equation {
+    /// The equation of a node; `None` for other nodes and other equations.
+    pub fn of(node: &NodeProto) -> Option<Equation> {
+        let attribute = node.attribute.iter().find(|attribute| attribute.name() == "equation")?;
+        let text: String = std::str::from_utf8(attribute.s.as_ref()?).ok()?.chars().filter(|c| *c != ' ').collect();
+        let (operands, output) = text.split_once("->").map_or((&text[..], None), |(a, b)| (a, Some(b)));
+        let inputs: Vec<Vec<char>> = operands.split(',').map(|letters| letters.chars().collect()).collect();
+        let all: BTreeMap<char, usize> = inputs.iter().flatten().fold(BTreeMap::new(), |mut counts, letter| {
+            *counts.entry(*letter).or_default() += 1;
+            counts
+        });
+        // Without an output: the letters that occur once, in alphabetical order.
+        let once = || all.iter().filter(|(_, n)| **n == 1).map(|(letter, _)| *letter).collect();
+        let output: Vec<char> = output.map_or_else(once, |output| output.chars().collect());
+        let is_once = |letters: &Vec<char>| {
+            let distinct: BTreeSet<&char> = letters.iter().collect();
+            distinct.len() == letters.len()
+        };
+        let is_plain = all.keys().all(char::is_ascii_alphabetic)
+            && inputs.iter().chain([&output]).all(is_once)
+            && output.iter().all(|letter| all.contains_key(letter));
+        (node.op_type() == "Einsum" && is_plain).then_some(Equation { inputs, output })
     }
 }
 

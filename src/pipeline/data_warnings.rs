@@ -59,7 +59,7 @@ pub(super) fn better_preprocessing(
 ) -> Option<BetterPixelValues> {
     let dataset = samples.dataset().ok()?;
     let model = onnx::load_whole(path).ok()?.model;
-    let budget = PixelBudget { n_runs: max_runs, multiply_adds: MAX_MULTIPLY_ADDS };
+    let budget = PixelBudget { n_runs: max_runs, multiply_adds: MAX_MULTIPLY_ADDS, looks_for_hints: false };
     match better_pixel_values(&model, shapes, None, dataset, budget, progress) {
         Ok(PixelVerdict::Better(better)) => Some(BetterPixelValues {
             text: format!("{}; --no-preprocess-check skips this check", better.sentence),

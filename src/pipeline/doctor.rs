@@ -109,7 +109,7 @@ pub fn doctor(request: &DoctorRequest, progress: &Progress) -> Result<Diagnosis>
         pixel_values: &pixel_values,
     };
     let examined = examine(&facts);
-    let integer_share = placement.integer_share(graph, &prepared.value_info).filter(|_| request.has_backend);
+    let integer_share = placement.integer_share(graph, &prepared.value_info, scheme).filter(|_| request.has_backend);
     let ranges = data.as_ref().map(ranges_by_images).unwrap_or_default();
     Ok(Diagnosis { examined, data, ranges, until_stable, preprocessing, integer_share })
 }
@@ -152,7 +152,7 @@ fn until_stable(request: &DoctorRequest, progress: &Progress) -> Result<Option<U
 
 /// The verdict on the pixel values; an error of the engine leaves it open.
 fn verdict(request: &DoctorRequest, shapes: &Shapes, dataset: &Dataset, progress: &Progress) -> PixelVerdict {
-    let budget = PixelBudget { n_runs: usize::MAX, multiply_adds: MAX_MULTIPLY_ADDS };
+    let budget = PixelBudget { n_runs: usize::MAX, multiply_adds: MAX_MULTIPLY_ADDS, looks_for_hints: true };
     let look = || {
         let model = onnx::load_whole(request.model)?.model;
         better_pixel_values(&model, shapes, request.are_scores, dataset, budget, progress)

@@ -202,7 +202,7 @@ fn finish(
     if let Some(saved) = &request.calibration.saved {
         saved.ensure_of(&about_model.sha256)?;
     }
-    let PreparedGraph { model, value_info, has_external_data, tail, parsed, .. } = prepared;
+    let PreparedGraph { model, value_info, has_external_data, warnings: of_preparation, tail, parsed, .. } = prepared;
     let mut placement = place(model.graph()?, &value_info, &request.scheme, &request.selection);
     if !request.calibration.has_samples() && !request.has_ranges() {
         placement.activations.clear();
@@ -254,7 +254,7 @@ fn finish(
     let mut planned = PlannedModel { edits, warnings, ..PlannedModel::new(model, placement, plan) };
     let (improved, lowest) = improve(setup, request, &mut planned, proposals, &mut calibration)?;
     add_warnings(&mut planned, &calibration, &request.selection)?;
-    planned.warnings.extend(data_warnings);
+    planned.warnings.extend(of_preparation.into_iter().chain(data_warnings));
     if let Some(lack) = samples.as_ref().and_then(SampleSet::lack) {
         return Err(lack);
     }
@@ -268,7 +268,7 @@ fn finish(
     let on_integers = request.has_ranges() || request.storage == WeightStorage::Dynamic;
     let integer_share = Some(model.graph()?)
         .filter(|_| on_integers)
-        .and_then(|graph| placement.integer_share(graph, &known.value_info));
+        .and_then(|graph| placement.integer_share(graph, &known.value_info, &request.scheme));
     let prepared = edited(&model, &plan.learned_weights(model.graph()?))?;
     let mut quantized = rewrite(model, &plan, request.storage)?.changed(|model| {
         let version = sidecar.producer.version.clone();

@@ -239,7 +239,8 @@ impl<'a> Draft<'a> {
 
     fn why_untouched(&self, node_idx: usize) -> FloatCause {
         let node = &self.graph.node[node_idx];
-        let backbone = node.output.first().and_then(|output| self.backbone(output));
+        let passed = || self.passed.get(&node_idx).copied();
+        let backbone = node.output.first().and_then(|output| self.backbone(output)).or_else(passed);
         // A layer with only its weight quantized computes in float: nothing is fused to it.
         match backbone.filter(|backbone| !self.weights_alone.contains(backbone)) {
             Some(backbone) => FloatCause::Fused(backbone),

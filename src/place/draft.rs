@@ -58,6 +58,8 @@ pub struct Draft<'a> {
     pub(super) float_outputs: BTreeSet<usize>,
     /// For an Add that is fused to a convolution: the input that stays float.
     pub(super) fused_input: BTreeMap<usize, usize>,
+    /// Activation functions between a quantized operator and the quantizer of its output, with the operator.
+    pub(super) passed: BTreeMap<usize, usize>,
     /// Tensors whose ranges are very unlike those that they are joined with.
     pub(super) unlike: BTreeSet<String>,
     /// Parent links of the sharing groups.
@@ -87,6 +89,7 @@ impl<'a> Draft<'a> {
             linear: BTreeSet::new(),
             float_outputs: BTreeSet::new(),
             fused_input: BTreeMap::new(),
+            passed: BTreeMap::new(),
             unlike: BTreeSet::new(),
             shared_with: BTreeMap::new(),
         }

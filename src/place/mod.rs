@@ -16,6 +16,7 @@ mod dilated;
 mod draft;
 mod embeddings;
 mod ends;
+mod expectations;
 mod fold_clips;
 mod followers;
 mod gates;
@@ -51,6 +52,7 @@ pub use region::WideNodes;
 pub use small::SKIP_SMALL_MATMULS;
 pub use softmax::SoftmaxRole;
 pub use tail::DetectorTail;
+pub use trace::MOVES;
 
 use crate::onnx::graph::Edge;
 use crate::onnx::node::{multiply_adds, node_name};
@@ -89,6 +91,7 @@ pub const RULES: &[Rule] = &[
     chains::SKIP_SOFTMAX_CHAINS,
     chains::SKIP_GELU_CHAINS,
     logarithms::SKIP_LOG_CHAINS,
+    expectations::SKIP_EXPECTATIONS,
     input_statistics::SKIP_INPUT_STATISTICS,
     tail::SKIP_DETECTOR_TAIL,
     transformer::QUANTIZE_LINEAR_INPUTS_ALONE,
@@ -254,13 +257,21 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Share of the network's multiply-adds with quantized operands, 0 to 1; `None` if there are none or a shape is
-    /// unknown.
-    pub fn integer_share(&self, graph: &GraphProto, value_info: &ValueInfos) -> Option<f64> {
+    /// The quantized nodes that a target with this scheme computes on integers.
+    pub fn integer_nodes<'p>(&'p self, graph: &'p GraphProto, scheme: &'p Scheme) -> impl Iterator<Item = usize> + 'p {
+        let is_float = |node_idx: usize| {
+            let row = graph.node.get(node_idx).and_then(|node| scheme.ops.get(node.op_type()));
+            row.is_some_and(|row| row.float_kernel)
+        };
+        self.quantized_nodes.iter().copied().filter(move |&node_idx| !is_float(node_idx))
+    }
+
+    /// Share of the network's multiply-adds on integers, 0 to 1; `None` if there are none or a shape is unknown.
+    pub fn integer_share(&self, graph: &GraphProto, value_info: &ValueInfos, scheme: &Scheme) -> Option<f64> {
         let shape = |name: &str| value_info.shape(name).map(<[usize]>::to_vec);
         let counts: Vec<usize> = graph.node.iter().map(|node| multiply_adds(node, shape)).collect::<Option<_>>()?;
         let total: usize = counts.iter().sum();
-        let integer: usize = self.quantized_nodes.iter().filter_map(|&node_idx| counts.get(node_idx)).sum();
+        let integer: usize = self.integer_nodes(graph, scheme).filter_map(|node_idx| counts.get(node_idx)).sum();
         (total > 0).then(|| integer as f64 / total as f64)
     }
 }

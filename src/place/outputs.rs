@@ -23,8 +23,9 @@ fn quantize_outputs(draft: &mut Draft, call: &RuleCall) {
         // A Split has several outputs; unused ones are skipped.
         for output in &node.output {
             if !draft.index.consumers(output).is_empty() {
-                let tensor = behind(draft, output, past);
+                let (tensor, passed) = behind(draft, output, past);
                 if !draft.index.is_output(tensor) {
+                    draft.passed.extend(passed.into_iter().map(|passed| (passed, node_idx)));
                     let reason = format!("output of {}", node.op_type());
                     draft.quantize_tensor(tensor, reason);
                 }
@@ -33,16 +34,17 @@ fn quantize_outputs(draft: &mut Draft, call: &RuleCall) {
     }
 }
 
-/// The tensor at the end of the chain of operators in `past` that alone reads `tensor`.
-fn behind<'a>(draft: &Draft<'a>, mut tensor: &'a str, past: &[String]) -> &'a str {
-    let graph = draft.graph;
-    while let Some((next, 0)) = draft.index.only_value_reader(tensor) {
-        let next = &graph.node[next];
+/// The tensor at the end of the chain of operators in `past` that alone reads `tensor`, and the positions of these.
+fn behind<'a>(draft: &Draft<'a>, mut tensor: &'a str, past: &[String]) -> (&'a str, Vec<usize>) {
+    let (graph, mut passed) = (draft.graph, Vec::new());
+    while let Some((node_idx, 0)) = draft.index.only_value_reader(tensor) {
+        let next = &graph.node[node_idx];
         let Some(output) = next.output.first() else { break };
         if !past.iter().any(|op| op == next.op_type()) {
             break;
         }
         tensor = output;
+        passed.push(node_idx);
     }
-    tensor
+    (tensor, passed)
 }

@@ -29,6 +29,8 @@ pub enum Change {
     TakenOffInputs(usize),
     /// Nodes that only pass on their input are bypassed.
     BypassedNodes(usize),
+    /// Einsum nodes became MatMul.
+    TurnedEinsums(usize),
     /// Nodes whose inputs are initializers became initializers.
     FoldedConstants(usize),
     /// Transpose nodes that undo each other were removed.
@@ -95,6 +97,7 @@ impl Change {
                     "Identity or Cast node of an initializer was bypassed",
                 ],
             ),
+            Change::TurnedEinsums(n) => (n, "Einsum node became a MatMul", "Einsum nodes became MatMul", &[]),
             Change::FoldedConstants(n) => (
                 n,
                 "node with constant inputs was folded",
@@ -143,10 +146,11 @@ impl Change {
 
     /// The change with this text; `None` where no change of this version has it.
     pub fn parse(text: &str) -> Option<Change> {
-        const COUNTED: [fn(usize) -> Change; 10] = [
+        const COUNTED: [fn(usize) -> Change; 11] = [
             Change::LiftedConstants,
             Change::TakenOffInputs,
             Change::BypassedNodes,
+            Change::TurnedEinsums,
             Change::FoldedConstants,
             Change::CancelledTransposes,
             Change::FoldedBatchNorms,

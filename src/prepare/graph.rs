@@ -2,7 +2,7 @@
 
 use super::{Change, check_float, default_opset, multiply_and_add, prepare, static_shapes};
 use crate::engine::Parsed;
-use crate::onnx::cut::cut;
+use crate::onnx::cut::{Cut, cut};
 use crate::onnx::inputs::{Shapes, resolve_inputs};
 use crate::onnx::proto::{Dimension, ModelProto, TensorShapeProto, TensorType, ValueInfoProto};
 use crate::onnx::value_info::ValueInfos;
@@ -23,6 +23,8 @@ pub struct PreparedGraph {
     pub opset: [i64; 2],
     /// Whether the file had external data.
     pub has_external_data: bool,
+    /// Warnings for the user.
+    pub warnings: Vec<String>,
     /// The part of the float model after the tensors that it was cut at.
     pub tail: Option<ModelProto>,
     /// The model in the engine; an error where the engine cannot run it.
@@ -82,10 +84,11 @@ impl PreparedGraph {
     pub fn new(mut model: ModelProto, demands: &Demands, shapes: &Shapes) -> Result<PreparedGraph> {
         check_float(&model)?;
         let before = default_opset(&model)?;
-        let (mut changes, mut tail) = (Vec::new(), None);
+        let (mut changes, mut tail, mut warnings) = (Vec::new(), None, Vec::new());
         if !demands.outputs.is_empty() {
-            let [head, behind] = cut(&model, &demands.outputs)?;
+            let Cut { head, tail: behind, warning } = cut(&model, &demands.outputs)?;
             (model, tail) = (head, Some(behind));
+            warnings.extend(warning);
             changes.push(Change::Cut(demands.outputs.clone()));
         }
         if demands.static_shapes {
@@ -112,7 +115,7 @@ impl PreparedGraph {
         if demands.static_shapes {
             static_shapes::fill_in(&mut model, &value_info);
         }
-        Ok(PreparedGraph { model, value_info, changes, opset, has_external_data: false, tail, parsed })
+        Ok(PreparedGraph { model, value_info, changes, opset, has_external_data: false, warnings, tail, parsed })
     }
 }
 

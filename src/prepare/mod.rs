@@ -9,6 +9,7 @@
 mod bypass_copies;
 mod cancel_transposes;
 mod change;
+mod einsum_to_matmul;
 mod fold_arithmetic;
 mod fold_constants;
 mod fold_pads;
@@ -47,6 +48,7 @@ pub const PASSES: &[Pass] = &[
     lift_constants::LIFT_CONSTANTS,
     bypass_copies::BYPASS_COPIES,
     upgrade_opset::UPGRADE_OPSET,
+    einsum_to_matmul::EINSUM_TO_MATMUL,
     fold_constants::FOLD_CONSTANTS,
     cancel_transposes::CANCEL_TRANSPOSES,
     fold_arithmetic::FOLD_ARITHMETIC,

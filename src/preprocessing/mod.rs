@@ -2,9 +2,10 @@
 //!
 //! In: the float model, the images, their preprocessing. Out: a [`PixelVerdict`]. Candidates are the usual scales in both
 //! orders of the channels; how images are resized is not looked at. Class scores are judged by `scores`, other networks by
-//! their batch normalizations (`norms`), and networks without either not at all. A candidate must be better by a margin,
+//! their batch normalizations (`norms`); of networks without either, scores of detections give a hint (`detections`). A candidate must be better by a margin,
 //! and on nearly all bootstraps over the images.
 
+mod detections;
 mod norms;
 mod scores;
 
@@ -40,6 +41,8 @@ pub struct PixelBudget {
     pub n_runs: usize,
     /// Maximum multiply-adds of all runs. Larger networks are looked at with fewer images, or not.
     pub multiply_adds: f64,
+    /// Whether scores of detections are looked at for a hint.
+    pub looks_for_hints: bool,
 }
 
 /// The verdict of the float network on the pixel values.
@@ -50,6 +53,13 @@ pub enum PixelVerdict {
     Fit,
     /// The verdict is open, for this reason.
     Unknown(String),
+    /// The verdict is open, and a sentence names others that may fit better.
+    Hint {
+        /// The reason.
+        reason: String,
+        /// The sentence.
+        hint: String,
+    },
 }
 
 /// Pixel values that fit the network clearly better than the given ones.
@@ -111,7 +121,12 @@ pub fn better_pixel_values(
     }
     let norms = norms::of(model.graph()?);
     if norms.len() < norms::MIN_NORMS {
-        return unknown("the network has no class scores, and its BatchNormalization nodes are folded or missing");
+        let reason = "the network has no class scores, and its BatchNormalization nodes are folded or missing";
+        let hint = if budget.looks_for_hints { detections::search(&trials)? } else { None };
+        return Ok(match hint {
+            Some(hint) => PixelVerdict::Hint { reason: reason.to_string(), hint },
+            None => PixelVerdict::Unknown(reason.to_string()),
+        });
     }
     let observed: Vec<String> = norms.iter().map(|norm| norm.tensor.clone()).collect();
     let trials = PixelTrials { engine: Parsed::new(&model, shapes)?.build(&observed)?, ..trials };

@@ -4,7 +4,7 @@
 //! The figure is H(mean p) − mean H(p) − 3 · mean JS(p, p'), in nats, of the probabilities p of the classes; p' are
 //! those of the mirrored and cropped image, and of a brighter one. The first two terms are the mutual information, and
 //! no less than the figure, so that a candidate whose mutual information is too low needs no changed images; and where it is
-//! too low on the first images, no others.
+//! too low on a few images, no others.
 
 use super::{BetterScores, MARGIN, PixelTrials, bootstraps, candidates, is_clearly_higher};
 use crate::data::{Array, Color, FittedImage, PixelValues, Values};
@@ -12,8 +12,10 @@ use crate::engine::Session;
 use crate::metrics::{EvaluatedOutput, FloatOutput, n_classes};
 use anyhow::Result;
 
-/// Images that each candidate is run on first.
-const N_FIRST: usize = 8;
+/// Images that candidates are run on, round by round, before all.
+const N_FIRST: [usize; 2] = [4, N_FEW];
+/// Images that tell whether an output is class scores by its values.
+const N_FEW: usize = 8;
 /// Factor of the pixels of a brighter image.
 const BRIGHTER: f32 = 1.05;
 /// Candidates whose figures differ by less fit alike.
@@ -35,22 +37,20 @@ pub fn search(trials: &PixelTrials, outputs: &[EvaluatedOutput]) -> Result<Optio
     let usual = [Color::Rgb, Color::Bgr].into_iter().flat_map(candidates);
     let usual = usual.filter(|values| !values.is_same(&trials.given));
     let others: Vec<Scores> = if given.are_class_scores {
-        let first_images = trials.spread(N_FIRST);
-        given.add_changed(trials, &first_images, outputs)?;
-        let first = FirstImages::new(trials, first_images, &given);
-        let others: Vec<Scores> =
-            usual.filter_map(|values| first.scores(trials, &values, outputs).transpose()).collect::<Result<_>>()?;
+        let others = usual.map(|values| Scores::of_no_image(trials, values)).collect();
+        let others = left_over(trials, &mut given, others, outputs)?;
         if others.is_empty() {
             return Ok(Some(None));
         }
-        given.add_changed(trials, &first.others, outputs)?;
         others
     } else {
-        let others = usual.filter_map(|values| Scores::new(trials, &all, &values, outputs).transpose());
-        let others: Vec<Scores> = others.collect::<Result<_>>()?;
-        if !others.iter().any(|scores| scores.are_class_scores) {
+        let of_usual = |images: &[usize]| -> Result<Vec<Scores>> {
+            usual.clone().filter_map(|values| Scores::new(trials, images, &values, outputs).transpose()).collect()
+        };
+        if !of_usual(&trials.spread(N_FEW))?.iter().any(|scores| scores.are_class_scores) {
             return Ok(None);
         }
+        let others = of_usual(&all)?;
         given.add_changed(trials, &all, outputs)?;
         others
     };
@@ -78,36 +78,32 @@ pub fn search(trials: &PixelTrials, outputs: &[EvaluatedOutput]) -> Result<Optio
     Ok(Some(better.into_iter().next()))
 }
 
-/// Some images, on which candidates are left out that are worse than the given values by the margin.
-struct FirstImages {
-    indices: Vec<usize>,
-    others: Vec<usize>,
-    sets: Vec<Vec<usize>>,
-    /// Figures of the given values over the sets.
-    of_given: Vec<f64>,
-}
-
-impl FirstImages {
-    fn new(trials: &PixelTrials, indices: Vec<usize>, given: &Scores) -> FirstImages {
-        let others = (0..trials.images.len()).filter(|index| !indices.contains(index)).collect();
-        let sets = bootstraps(&indices);
-        FirstImages { of_given: given.figures(&sets), indices, others, sets }
-    }
-
-    /// The scores of a candidate over all images; `None` where the given values are better over the first ones.
-    fn scores(
-        &self,
-        trials: &PixelTrials,
-        values: &PixelValues,
-        outputs: &[EvaluatedOutput],
-    ) -> Result<Option<Scores>> {
-        let Some(first) = Scores::new(trials, &self.indices, values, outputs)? else { return Ok(None) };
-        if self.of_given[0] - first.figures(&self.sets)[0] > MARGIN {
-            return Ok(None);
+/// Runs `given` and the candidates in rounds of more and more images, and leaves those out that are worse than `given` by the
+/// margin. Returns the others, which were run on all images.
+fn left_over(
+    trials: &PixelTrials,
+    given: &mut Scores,
+    mut others: Vec<Scores>,
+    outputs: &[EvaluatedOutput],
+) -> Result<Vec<Scores>> {
+    let mut seen: Vec<usize> = Vec::new();
+    for n in N_FIRST.into_iter().chain([trials.images.len()]) {
+        let images: Vec<usize> = trials.spread(n).into_iter().filter(|image| !seen.contains(image)).collect();
+        given.add_changed(trials, &images, outputs)?;
+        seen.extend(&images);
+        let limit = given.figure(&seen) - MARGIN;
+        let mut left = Vec::new();
+        for mut scores in others {
+            if scores.add(trials, &images, outputs)? && scores.figure(&seen) >= limit {
+                left.push(scores);
+            }
         }
-        let others = Scores::new(trials, &self.others, values, outputs)?;
-        Ok(others.map(|others| first.with(others)))
+        if left.is_empty() {
+            return Ok(left);
+        }
+        others = left;
     }
+    Ok(others)
 }
 
 /// Whether the largest absolute value of half the rows is above [`HUGE`].
@@ -135,10 +131,23 @@ impl Scores {
         values: &PixelValues,
         outputs: &[EvaluatedOutput],
     ) -> Result<Option<Scores>> {
+        let mut scores = Scores::of_no_image(trials, values.clone());
+        Ok(scores.add(trials, indices, outputs)?.then_some(scores))
+    }
+
+    fn of_no_image(trials: &PixelTrials, values: PixelValues) -> Scores {
+        let of_images = vec![Vec::new(); trials.images.len()];
+        let changed = [of_images.clone(), of_images.clone()];
+        Scores { values, of_images, changed, are_class_scores: false }
+    }
+
+    /// Runs the images at `indices`, which decide whether the output is class scores. Returns false where no output has
+    /// their shape.
+    fn add(&mut self, trials: &PixelTrials, indices: &[usize], outputs: &[EvaluatedOutput]) -> Result<bool> {
         let same = |image: &FittedImage| Ok(image.brighter(1.0));
-        let rows = trials.of_images(indices, values, same, |session, array| run(session, array, outputs))?;
-        let Some(rows) = rows.into_iter().collect::<Option<Vec<ScoreRow>>>() else { return Ok(None) };
-        let Some(first) = rows.first() else { return Ok(None) };
+        let rows = trials.of_images(indices, &self.values, same, |session, array| run(session, array, outputs))?;
+        let Some(rows) = rows.into_iter().collect::<Option<Vec<ScoreRow>>>() else { return Ok(false) };
+        let Some(first) = rows.first() else { return Ok(true) };
         let output = FloatOutput {
             about: &outputs[first.output_idx],
             batch: 1,
@@ -146,20 +155,11 @@ impl Scores {
             samples: rows.iter().map(|row| &row.scores[..]).collect(),
             shapes: Vec::new(),
         };
-        let are_class_scores = output.n_classes().is_some() && !are_huge(rows.iter().map(|row| &row.scores[..]));
-        let mut of_images = vec![Vec::new(); trials.images.len()];
+        self.are_class_scores = output.n_classes().is_some() && !are_huge(rows.iter().map(|row| &row.scores[..]));
         for (&index, row) in indices.iter().zip(&rows) {
-            of_images[index] = probabilities(&row.scores);
+            self.of_images[index] = probabilities(&row.scores);
         }
-        let changed = std::array::from_fn(|_| vec![Vec::new(); trials.images.len()]);
-        Ok(Some(Scores { values: values.clone(), of_images, changed, are_class_scores }))
-    }
-
-    /// The scores of all images of both.
-    fn with(mut self, others: Scores) -> Scores {
-        let rows = self.of_images.iter_mut().zip(others.of_images);
-        rows.filter(|(row, _)| row.is_empty()).for_each(|(row, other)| *row = other);
-        self
+        Ok(true)
     }
 
     /// Runs the images at `indices` changed.
@@ -174,6 +174,11 @@ impl Scores {
             }
         }
         Ok(())
+    }
+
+    /// The figure over the images at `indices`.
+    fn figure(&self, indices: &[usize]) -> f64 {
+        self.figures(&[indices.to_vec()])[0]
     }
 
     /// The figure over each set of images; the mutual information alone where changed images were not run.

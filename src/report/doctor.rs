@@ -40,6 +40,8 @@ pub(super) struct ExaminedReport {
     pub(super) result: &'static str,
     /// Why the result is unknown.
     pub(super) reason: Option<String>,
+    /// A possible answer none the less.
+    pub(super) hint: Option<String>,
 }
 
 impl DoctorReport {
@@ -47,7 +49,7 @@ impl DoctorReport {
     pub fn new(model: &str, backend: Option<&str>, diagnosis: &Diagnosis) -> DoctorReport {
         let findings = diagnosis.examined.iter().flat_map(|(_, examined)| match examined {
             Examined::Found(findings) => findings.clone(),
-            Examined::Unknown(_) => Vec::new(),
+            Examined::Unknown(_) | Examined::Hint { .. } => Vec::new(),
         });
         let mut findings: Vec<Finding> = findings.collect();
         findings.sort_by_key(|finding| finding.severity == Severity::Warning);
@@ -58,11 +60,15 @@ impl DoctorReport {
             result: match examined {
                 Examined::Found(findings) if findings.is_empty() => "nothing",
                 Examined::Found(_) => "findings",
-                Examined::Unknown(_) => "unknown",
+                Examined::Unknown(_) | Examined::Hint { .. } => "unknown",
             },
             reason: match examined {
-                Examined::Unknown(reason) => Some(reason.clone()),
+                Examined::Unknown(reason) | Examined::Hint { reason, .. } => Some(reason.clone()),
                 Examined::Found(_) => None,
+            },
+            hint: match examined {
+                Examined::Hint { hint, .. } => Some(hint.clone()),
+                Examined::Found(_) | Examined::Unknown(_) => None,
             },
         });
         DoctorReport {
@@ -141,6 +147,10 @@ impl DoctorReport {
         }
         for (reason, names) in by_reason {
             lines.push(format!("  cannot be told: {}: {reason}", names.join(", ")));
+        }
+        if verbosity == Verbosity::Verbose {
+            let hints = self.examined.iter().filter_map(|examined| Some((examined.name, examined.hint.as_ref()?)));
+            lines.extend(hints.map(|(name, hint)| format!("  hint: {name}: {hint}")));
         }
         lines
     }

@@ -21,6 +21,9 @@ pub struct OpRow {
     pub output: Option<String>,
     /// Tensors that must share quantization parameters, or have prescribed ones.
     pub constraint: Option<Constraint>,
+    /// Whether the target computes the operator in float all the same, from integers that it converts.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub float_kernel: bool,
     /// Source of the row's facts, if not the table's.
     pub source: Option<String>,
 }

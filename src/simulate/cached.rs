@@ -150,7 +150,20 @@ impl<'a> CachedNetwork<'a> {
         self.net.set_groups(Vec::new(), self.examples.len());
         self.nodes.retain(|(_, _, of), _| *of != OF_ALL);
         let graph = self.net.graph;
-        graph.node.iter().enumerate().try_for_each(|(node_idx, node)| self.prepare_node(node_idx, node, first))
+        for (node_idx, node) in graph.node.iter().enumerate() {
+            if self.net.left_out.contains(&node_idx) {
+                self.alike.iter_mut().enumerate().skip(first).for_each(|(group, alike)| alike.push(group));
+                self.runtime.extend((first == 0).then(Vec::new));
+            } else {
+                self.prepare_node(node_idx, node, first)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether nodes are not simulated.
+    pub fn is_partial(&self) -> bool {
+        self.net.is_partial()
     }
 
     /// Bytes of all intermediate values of one sample, the largest so far.
@@ -277,7 +290,7 @@ impl<'a> CachedNetwork<'a> {
                 runtime.iter().for_each(|name| *uses.entry(name).or_default() += 1);
             }
         }
-        graph.output.iter().for_each(|output| *uses.entry(output.name()).or_default() += 1);
+        self.net.outputs.iter().for_each(|output| *uses.entry(output).or_default() += 1);
         if keep {
             let known: BTreeSet<u64> = keys.values().copied().collect();
             samples.kept.retain(|key, _| known.contains(key));
@@ -322,9 +335,8 @@ impl<'a> CachedNetwork<'a> {
                 }
             }
         }
-        let mut outputs = Vec::with_capacity(graph.output.len());
-        for output in &graph.output {
-            let name = output.name();
+        let mut outputs = Vec::with_capacity(self.net.outputs.len());
+        for &name in &self.net.outputs {
             if self.net.is_constant(name) {
                 outputs.push(Vec::new());
                 continue;
@@ -368,7 +380,7 @@ impl<'a> CachedNetwork<'a> {
     /// Whether each node must run to compute the outputs.
     fn needed(&self, keys: &BTreeMap<&str, u64>, samples: &CachedSamples) -> Vec<bool> {
         let mut needed = vec![false; self.net.graph.node.len()];
-        let mut pending: Vec<&str> = self.net.graph.output.iter().map(|output| output.name()).collect();
+        let mut pending: Vec<&str> = self.net.outputs.clone();
         while let Some(name) = pending.pop() {
             let kept = keys.get(name).is_some_and(|key| samples.kept.contains_key(key));
             if let (false, Some(node_idx)) = (kept, self.net.index.producer_idx(name))

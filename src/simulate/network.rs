@@ -1,6 +1,7 @@
 //! The parts that the float network and every quantized one share: the graph, its constants, its nodes one by one.
 
 use super::channels::ActivationBounds;
+use super::left_out::SimulatedPart;
 use super::prepared_nodes::PreparedNodes;
 use super::single_node::{NamedValue, NodeRunner, OneNodeModel, SingleNode, open_dims};
 use crate::engine::Value;
@@ -8,7 +9,7 @@ use crate::onnx::graph::GraphIndex;
 use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use anyhow::{Context, Result, bail, ensure};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Operators that the engine runs as fast with open dimensions. A layer is then prepared once for samples of all shapes.
@@ -32,6 +33,10 @@ pub struct Network<'a> {
     model: &'a ModelProto,
     /// Its graph.
     pub graph: &'a GraphProto,
+    /// Names of the outputs that are simulated.
+    pub outputs: Vec<&'a str>,
+    /// Positions of nodes that are not simulated.
+    pub(super) left_out: BTreeSet<usize>,
     /// Producers and readers of tensors.
     pub index: GraphIndex<'a>,
     /// Initializers, and tensors computed from them alone.
@@ -55,9 +60,21 @@ impl<'a> Network<'a> {
     /// If the model has no graph.
     pub fn new(model: &'a ModelProto, clips: Clips) -> Result<Network<'a>> {
         let graph = model.graph.as_ref().context("model has no graph")?;
+        let SimulatedPart { left_out, outputs } = SimulatedPart::of(model)?;
         let constants = graph.initializer.iter().map(|t| (t.name().to_string(), t.clone())).collect();
         let (index, of_shapes, groups) = (GraphIndex::new(graph), Vec::new(), Vec::new());
-        Ok(Network { model, graph, index, constants, of_shapes, groups, clips, prepared: None })
+        Ok(Network { model, graph, outputs, left_out, index, constants, of_shapes, groups, clips, prepared: None })
+    }
+
+    /// Whether nodes are not simulated.
+    pub(super) fn is_partial(&self) -> bool {
+        !self.left_out.is_empty()
+    }
+
+    /// The nodes that are simulated, with their positions.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = (usize, &'a NodeProto)> + use<'a> {
+        let left_out = self.left_out.clone();
+        self.graph.node.iter().enumerate().filter(move |(node_idx, _)| !left_out.contains(node_idx))
     }
 
     /// The group of each sample: samples of one group have equal shapes.

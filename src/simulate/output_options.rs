@@ -42,11 +42,17 @@ impl Default for OutputOptions<'_> {
 
 impl OutputOptions<'_> {
     /// The network's head: the user's, or the one that fits the float values, per output and sample. `None` where the user
-    /// gives none and not exactly one fits.
+    /// gives none and not exactly one fits, or with `is_partial` none fits: these are not all outputs of the network.
     ///
     /// # Errors
     /// [`Unfit`] if the user's head does not fit, or none of the user's task.
-    pub fn head(&self, outputs: &[EvaluatedOutput], float: &[Vec<Value>], batch: usize) -> Result<Option<TaskHead>> {
+    pub fn head(
+        &self,
+        outputs: &[EvaluatedOutput],
+        float: &[Vec<Value>],
+        batch: usize,
+        is_partial: bool,
+    ) -> Result<Option<TaskHead>> {
         // Constant outputs have no values.
         let has_values = |output_idx: &usize| !float[*output_idx].is_empty();
         let varying: Vec<usize> = (0..outputs.len().min(float.len())).filter(has_values).collect();
@@ -64,6 +70,10 @@ impl OutputOptions<'_> {
             }
             images.push(views);
         }
-        self.head.resolve(&images, self.input).context(Unfit)
+        match self.head.resolve(&images, self.input) {
+            // The user's head is for the outputs of the whole network.
+            Err(_) if is_partial => Ok(None),
+            head => head.context(Unfit),
+        }
     }
 }

@@ -9,6 +9,7 @@ use super::branch::Branch;
 use super::candidate::Candidate;
 use super::evaluated::EvaluatedFloat;
 use super::hook::{LayerHook, NoHook, TensorAt};
+use super::left_out::simulated_graph;
 use super::network::{Clips, Network};
 use super::node::NodeAt;
 use super::output_options::OutputOptions;
@@ -17,10 +18,11 @@ use super::reference::FloatReference;
 use super::samples::{Samples, ShapeGroups};
 use crate::engine::Value;
 use crate::metrics::{EvaluatedOutput, OVERLAPS, SQNR, of_task};
-use crate::onnx::proto::{ModelProto, NodeProto};
+use crate::onnx::proto::{GraphProto, ModelProto, NodeProto};
 use crate::plan::QuantPlan;
 use crate::progress::{Progress, Tick};
 use anyhow::{Context, Result, ensure};
+use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,6 +34,8 @@ type OnFloat<'a> = dyn FnMut(&Network, &str, &[Value]) -> Result<()> + 'a;
 /// A forward pass over some samples.
 pub struct ForwardPass<'a> {
     net: Network<'a>,
+    /// The part of its graph that is simulated.
+    simulated: Cow<'a, GraphProto>,
     /// The first `n_tune` samples are learned from.
     n_tune: usize,
     /// Index of the first sample that is evaluated.
@@ -69,13 +73,12 @@ impl<'a> ForwardPass<'a> {
     /// If the model has no graph.
     pub fn new(model: &'a ModelProto, n_tune: usize) -> Result<ForwardPass<'a>> {
         let net = Network::new(model, Clips::InPlace)?;
-        let graph = net.graph;
+        let simulated = simulated_graph(model)?;
         let mut uses_left: BTreeMap<&str, usize> = BTreeMap::new();
-        let inputs = graph.node.iter().flat_map(|node| &node.input).map(String::as_str);
-        let outputs = graph.output.iter().map(|value| value.name());
-        inputs.chain(outputs).for_each(|name| *uses_left.entry(name).or_default() += 1);
+        let inputs = net.nodes().flat_map(|(_, node)| &node.input).map(String::as_str);
+        inputs.chain(net.outputs.iter().copied()).for_each(|name| *uses_left.entry(name).or_default() += 1);
         let options = OutputOptions::default();
-        let evaluated = EvaluatedOutput::in_front_of_softmax(graph, options.axes);
+        let evaluated = EvaluatedOutput::in_front_of_softmax(&simulated, options.axes);
         // Evaluated tensors are kept until the pass has ended.
         for output in &evaluated {
             uses_left.iter_mut().filter(|(name, _)| **name == output.tensor).for_each(|(_, left)| *left += 1);
@@ -83,6 +86,7 @@ impl<'a> ForwardPass<'a> {
         let (float, known, kept, on_float, tick, branches) = Default::default();
         Ok(ForwardPass {
             net,
+            simulated,
             n_tune,
             evaluate_from: n_tune,
             evaluated,
@@ -107,7 +111,7 @@ impl<'a> ForwardPass<'a> {
     /// Sets the user's options for the evaluation of outputs.
     #[must_use]
     pub fn evaluated_with(mut self, options: OutputOptions<'a>) -> ForwardPass<'a> {
-        self.evaluated = EvaluatedOutput::in_front_of_softmax(self.net.graph, options.axes);
+        self.evaluated = EvaluatedOutput::in_front_of_softmax(&self.simulated, options.axes);
         self.options = options;
         self
     }
@@ -182,7 +186,7 @@ impl<'a> ForwardPass<'a> {
             let float = if self.known.is_some() { Vec::new() } else { values };
             self.store(name, float, made, &shared)?;
         }
-        for (node_idx, node) in self.net.graph.node.iter().enumerate() {
+        for (node_idx, node) in self.net.nodes() {
             self.node(node_idx, node)?;
             for name in &node.input {
                 self.used(name);
@@ -191,7 +195,7 @@ impl<'a> ForwardPass<'a> {
         }
         self.evaluate(samples)?;
         for branch in &mut self.branches {
-            self.net.graph.output.iter().for_each(|output| branch.candidate.finish(output.name()));
+            self.net.outputs.iter().for_each(|output| branch.candidate.finish(output));
         }
         Ok(())
     }
@@ -208,7 +212,7 @@ impl<'a> ForwardPass<'a> {
                 let values = |output: &EvaluatedOutput| self.float.get(&output.tensor).cloned().unwrap_or_default();
                 let values: Vec<Vec<Value>> = self.evaluated.iter().map(values).collect();
                 let (outputs, layout) = (self.evaluated.clone(), samples.layout());
-                let head = self.options.head(&outputs, &values, layout.batch)?;
+                let head = self.options.head(&outputs, &values, layout.batch, self.net.is_partial())?;
                 let mut metrics = [&OVERLAPS[..], &[SQNR]].concat();
                 metrics.extend(of_task(head.as_ref()));
                 Arc::new(EvaluatedFloat::new(&metrics, outputs, &values, layout, head.as_ref())?)

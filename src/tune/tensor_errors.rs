@@ -1,9 +1,11 @@
 //! The error of each tensor in the quantized network, all errors in front of it included.
 
 use super::setup::{PlannedModel, Setup};
-use crate::metrics::{sqnr_db, value_and_error};
+use crate::engine::Value;
+use crate::metrics::{energies, sqnr_db};
 use crate::simulate::{Candidate, ForwardPass, LayerHook, Network, Samples, TensorAt};
 use anyhow::Result;
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -86,16 +88,15 @@ impl LayerHook for ErrorObserver<'_> {
     }
 
     fn tensor(&mut self, _net: &Network, at: &TensorAt, _candidate: &mut Candidate) -> Result<()> {
-        let (mut signal, mut noise, mut n) = (0.0, 0.0, 0);
-        for (float, quantized) in at.float.iter().zip(at.quantized) {
-            let (Some(float), Some(quantized)) = (float.f32s(), quantized.f32s()) else { return Ok(()) };
-            for (&float, &quantized) in float.iter().zip(quantized) {
-                let (value, error) = value_and_error(float, quantized);
-                signal += value * value;
-                noise += error * error;
-            }
-            n += float.len();
-        }
+        let pairs = at.float.par_iter().zip(at.quantized);
+        let of_sample = |(float, quantized): (&Value, &Value)| {
+            let float = float.f32s()?;
+            Some((float.len(), energies(float, quantized.f32s()?)))
+        };
+        let of_samples = pairs.map(of_sample);
+        let Some(of_samples) = of_samples.collect::<Option<Vec<_>>>() else { return Ok(()) };
+        let n: usize = of_samples.iter().map(|(n, _)| n).sum();
+        let [signal, noise] = [0, 1].map(|i| of_samples.iter().map(|(_, energies)| energies[i]).sum());
         if n > 0 {
             let (tensor, sqnr_db) = (at.name.to_string(), sqnr_db(signal, noise));
             self.tensors.push(TensorError { tensor, sqnr_db, added_sqnr_db: None });

@@ -4,7 +4,7 @@ use super::{
     Compared, INF, NAN, Pair, about, assert_near, compared, db, figure, first, labelled, measured, of_outputs, scores,
 };
 use mqq::metrics::{
-    AGREEMENT, Better, COSINE, EvaluatedOutput, MAX_DB, MAX_ERROR, METRICS, SQNR, TOP1, TOP1_DROP, by_name,
+    AGREEMENT, Better, COSINE, EQUAL, EvaluatedOutput, MAX_DB, MAX_ERROR, METRICS, SQNR, TOP1, TOP1_DROP, by_name,
     relative_error, relative_error_db,
 };
 
@@ -40,7 +40,8 @@ fn equal_outputs_have_the_best_figure_and_one_nan_a_worse_one() {
     let without_a_number = [NAN, 0.0, 1.0];
     let mut spoiled = float;
     spoiled[1].1 = &without_a_number;
-    for metric in of_outputs() {
+    // Of integer outputs alone.
+    for metric in of_outputs().into_iter().filter(|metric| *metric != EQUAL) {
         let of = |samples: &[Pair]| {
             let outputs = [compared("y", &[1, 3], samples)];
             labelled(&[metric], &outputs, Some(&[0])).figures(metric).remove(0).unwrap().value

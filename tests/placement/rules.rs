@@ -2,7 +2,7 @@
 
 use super::{graph, left_float, place_by, quantized, scheme_with, uses};
 use crate::support::{Attr, GraphBuilder};
-use mqq::place::SoftmaxRole;
+use mqq::place::{FloatCause, SoftmaxRole};
 
 #[test]
 fn inputs_of_listed_operators() {
@@ -81,6 +81,44 @@ fn outputs_move_past_what_alone_follows() {
     assert_eq!(past("[Relu]"), ["x -> a", "r -> d"]);
     assert_eq!(past("[Relu, Dropout, Flatten]"), ["x -> a", "f -> y"]);
     assert_eq!(past("[Dropout, Flatten]"), ["x -> a", "a -> r"]);
+}
+
+#[test]
+fn an_activation_behind_an_add_belongs_to_it_where_the_output_is_quantized_past_it() {
+    let build = |g: &mut GraphBuilder| {
+        g.conv("x", 16, 16, 3, 1, "a");
+        g.conv("x", 16, 16, 3, 1, "b");
+        g.op("Add", &["a", "b"], "sum");
+        g.op("Relu", &["sum"], "r");
+        g.conv("r", 16, 16, 1, 1, "y");
+    };
+    let model = graph(build, &["y"]);
+    let fused = |past: &str| {
+        let rules = "quantize_weighted_inputs, { quantize_followers: { ops: [Add] } }";
+        let scheme = scheme_with(&format!("[{rules}, {{ quantize_outputs: {{ past: {past} }} }}]"));
+        let placement = place_by(&model, &scheme, &[]);
+        let causes = placement.float_nodes.iter().map(|float| float.cause == FloatCause::Fused(2));
+        causes.collect::<Vec<_>>()
+    };
+    assert_eq!(fused("[Relu]"), [true]);
+    assert_eq!(fused("[]"), [false]);
+}
+
+#[test]
+fn expectations_over_a_softmax_stay_float() {
+    let left = |columns: usize, function: &str| {
+        let build = |g: &mut GraphBuilder| {
+            g.op("Flatten", &["x"], "f");
+            g.op(function, &["f"], "p");
+            g.op("Reshape", &["p", "shape"], "rows");
+            g.weight("places", &[16 * 8 * 8, columns]);
+            g.op("MatMul", &["rows", "places"], "y");
+        };
+        let model = graph(build, &["y"]);
+        let placement = place_by(&model, &scheme_with("[skip_expectations, quantize_weighted_inputs]"), &[]);
+        left_float(&model, &placement, "skip_expectations").len()
+    };
+    assert_eq!([left(2, "Softmax"), left(64, "Softmax"), left(2, "Sigmoid")], [1, 0, 0]);
 }
 
 #[test]

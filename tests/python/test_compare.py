@@ -8,6 +8,7 @@ import subprocess
 import numpy as np
 import onnx
 import pytest
+import support
 from onnx import TensorProto, helper, numpy_helper
 from support import MQQ, ROOT, agreement_percent, digits, fixture, mqq, quantized, run, sqnr_db
 
@@ -310,5 +311,20 @@ def test_a_missed_gate_is_named():
 def test_an_unknown_metric_is_wrong_usage():
     code, stdout, stderr = compare(fixture("digits_cnn"), fixture("digits_cnn"), *DIGITS, "--fail-under", "psnr=1")
     assert (code, stdout) == (2, "")
-    names = "overlap, sqnr, cosine, agreement, top1, max-error, top1-drop, top5, row-agreement, f1"
+    names = "overlap, sqnr, cosine, agreement, top1, max-error, equal, top1-drop, top5, row-agreement, f1"
     assert f"metric `psnr` is unknown, expected one of: {names}" in stderr
+
+
+def test_integer_outputs_have_the_share_of_equal_values(tmp_path):
+    """Indexes and labels: their SQNR says nothing."""
+    rng = np.random.default_rng(6)
+    nodes = [("Conv", ["x", "w"], "c", {}), ("ArgMax", ["c"], "n_label", {"axis": 1})]
+    support.save(tmp_path / "m.onnx", nodes, {"w": rng.standard_normal((8, 3, 1, 1)).astype(np.float32)}, {"x": (1, 3, 8, 8)}, ("n_label", "c"))
+    samples = rng.standard_normal((12, 3, 8, 8)).astype(np.float32)
+    np.save(tmp_path / "x.npy", samples)
+    mqq("calibrate", tmp_path / "m.onnx", "-b", "tensorrt", "--data", tmp_path / "x.npy", "-o", tmp_path / "q.onnx", "--effort", 0)
+    code, stdout, stderr = compare(tmp_path / "m.onnx", tmp_path / "q.onnx", "--data", tmp_path / "x.npy", "--json")
+    labels, values = json.loads(stdout)["outputs"]
+    before, after = (run(tmp_path / name, [{"x": x[None]} for x in samples])[0] for name in ("m.onnx", "q.onnx"))
+    assert code == 0 and labels["metrics"]["equal"] == pytest.approx(100 * (before == after).mean(), abs=1)
+    assert 50 < labels["metrics"]["equal"] < 100 and "equal" not in values["metrics"]

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from support import MQQ, ROOT, mqq, session, sqnr_db
+from support import MQQ, ROOT, mqq, save, session, sqnr_db
 
 RNG = np.random.default_rng(3)
 
@@ -110,3 +110,18 @@ def test_inspect_says_where_to_cut_a_tail(tmp_path):
     tails = json.loads(mqq("inspect", tmp_path / "d.onnx", "-b", "tvm", "--json"))["placement"]["detector_tails"]
     assert [sorted(tail["cut"]) for tail in tails] == [["boxes_raw", "scores_raw"]]
     assert "cut it off with --outputs " in mqq("inspect", tmp_path / "d.onnx", "-b", "tvm")
+
+
+def test_a_tail_that_repeats_layers_names_the_tensor_that_is_missing(tmp_path):
+    rng = np.random.default_rng(3)
+    nodes = [("Conv", ["x", "w"], "c", {}), ("Conv", ["c", "w"], "d", {}), ("ReduceMax", ["d"], "best", {"axes": [1]}),
+             ("ArgMax", ["d"], "n_label", {"axis": 1}), ("Sqrt", ["best"], "score", {})]
+    save(tmp_path / "d.onnx", nodes, {"w": rng.standard_normal((3, 3, 1, 1)).astype(np.float32)}, {"x": (1, 3, 8, 8)},
+         outputs=("score", "n_label"))
+    np.save(tmp_path / "x.npy", rng.standard_normal((8, 3, 8, 8)).astype(np.float32))
+    cut = lambda names: subprocess.run(
+        [MQQ, "calibrate", tmp_path / "d.onnx", "-b", "tvm", "--data", tmp_path / "x.npy", "--outputs", names, "--effort", "0",
+         "-o", tmp_path / "out.onnx"], capture_output=True, text=True)
+    expected = "--outputs: the tail repeats 2 layers of the model, as it needs `d` too: name it with --outputs as well"
+    assert expected in cut("best").stderr
+    assert "repeats" not in cut("best,d").stderr

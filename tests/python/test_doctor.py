@@ -60,6 +60,37 @@ def test_wrong_preprocessing_is_named_with_the_right_one(preset):
     assert preset == "imagenet-caffe" or "`half`" in finding["expected"]
 
 
+def detector_of_digits(path):
+    """The bundled network without BatchNormalization nodes, with a score and its opposite for each digit: [1, 10, 2]."""
+    mqq("prepare", fixture("digits_cnn"), "-b", "tensorrt", "-o", path)
+    model = onnx.load(path)
+    logits = model.graph.output[0].name
+    make = onnx.helper.make_node
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.int64([1, 10, 1]), "shape"))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(1), "one"))
+    model.graph.node.extend([
+        make("Sigmoid", [logits], ["scores"]), make("Reshape", ["scores", "shape"], ["column"]),
+        make("Sub", ["one", "column"], ["opposite"]), make("Concat", ["opposite", "column"], ["both"], axis=2),
+    ])
+    del model.graph.output[:]
+    model.graph.output.append(onnx.helper.make_tensor_value_info("both", onnx.TensorProto.FLOAT, (1, 10, 2)))
+    onnx.save(model, path)
+
+
+def test_scores_of_detections_give_a_hint_only(tmp_path):
+    detector_of_digits(tmp_path / "m.onnx")
+    args = ["--data", ROOT / "calib_data" / "calib", "--resize", "exact", "--crop", "none"]
+    report, found = doctor(tmp_path / "m.onnx", *args, "--preprocess", "raw")
+    [examined] = [examined for examined in report["examined"] if examined["name"] == "preprocessing"]
+    assert found == {} and examined["result"] == "unknown" and "no class scores" in examined["reason"]
+    assert "--scale 1/255 --mean 0.5 --std 0.5" in examined["hint"]
+    lines = mqq("doctor", tmp_path / "m.onnx", *args, "--preprocess", "raw")
+    assert "hint" not in lines
+    assert f"hint: preprocessing: {examined['hint']}" in mqq("doctor", tmp_path / "m.onnx", *args, "--preprocess", "raw", "--verbose")
+    report, _ = doctor(tmp_path / "m.onnx", *args, "--preprocess", "half")
+    assert not any("hint" in examined for examined in report["examined"])
+
+
 def test_arrays_of_noise_are_no_images(tmp_path):
     noise = arrays(tmp_path / "noise", RNG.standard_normal((20, 1, 3, 32, 32)))
     _, found = doctor(fixture("digits_cnn"), *noise)
@@ -72,6 +103,23 @@ def test_arrays_of_noise_are_no_images(tmp_path):
     assert "random_data" in found
     report, found = doctor(fixture("digits_cnn"), *arrays(tmp_path / "real", digit_arrays()))
     assert "random_data" not in found and results(report)["random_data"] == "nothing"
+
+
+def test_arrays_that_are_no_images_may_be_noise(tmp_path):
+    """Rows of features; and what a network that removes noise reads, with a time step, is a warning."""
+    rng = np.random.default_rng(1)
+    weight = rng.normal(size=(16, 4)).astype(np.float32)
+    save(tmp_path / "rows.onnx", [("MatMul", ["x", "w"], "y", {})], {"w": weight}, {"x": (1, 24, 16)})
+    report, found = doctor(tmp_path / "rows.onnx", *arrays(tmp_path / "rows", rng.normal(size=(20, 1, 24, 16))))
+    assert "random_data" not in found and results(report)["random_data"] == "unknown"
+    kernel = rng.normal(size=(3, 3, 1, 1)).astype(np.float32)
+    nodes = [("Conv", ["x", "w"], "c", {}), ("Cast", ["n_step"], "s", {"to": onnx.TensorProto.FLOAT}), ("Add", ["c", "s"], "y", {})]
+    save(tmp_path / "noise.onnx", nodes, {"w": kernel}, {"x": (1, 3, 16, 16), "n_step": (1,)})
+    (tmp_path / "noise").mkdir()
+    for i in range(16):
+        np.savez(tmp_path / "noise" / f"{i:02}.npz", x=rng.normal(size=(1, 3, 16, 16)).astype(np.float32), n_step=np.int64([i]))
+    _, found = doctor(tmp_path / "noise.onnx", "--data", tmp_path / "noise")
+    assert found["random_data"][0]["severity"] == "warning"
 
 
 def test_constant_and_repeated_samples(tmp_path):
@@ -265,6 +313,21 @@ def test_layers_and_islands_that_stay_float(tmp_path):
     report, _ = doctor(tmp_path / "m.onnx")
     unknown = {examined["name"]: examined["reason"] for examined in report["examined"] if examined["result"] == "unknown"}
     assert unknown["float_islands"] == "no backend is given (--backend)" and unknown["random_data"] == "no data is given (--data)"
+
+
+def test_operators_that_onnxruntime_computes_in_float_or_removes(tmp_path):
+    """It has no integer ConvTranspose; a Relu behind an Add goes where the quantized range begins at 0."""
+    conv = {"kernel_shape": [3, 3], "pads": [1] * 4}
+    nodes = [("Conv", ["x", "w0"], "c", conv), ("Conv", ["c", "w1"], "d", conv), ("Add", ["c", "d"], "sum", {}),
+             ("Relu", ["sum"], "r", {}), ("Conv", ["r", "w1"], "e", conv), ("ConvTranspose", ["e", "v"], "y", {})]
+    first, second = (weight.astype(np.float32) for weight in weights(3, 16, 16))
+    save(tmp_path / "m.onnx", nodes, {"w0": first, "w1": second, "v": second[:, :, :1, :1]}, {"x": [1, 3, 16, 16]}, ["y"])
+    report, found = doctor(tmp_path / "m.onnx", "--backend", "onnxruntime")
+    per_pixel = [9 * 3 * 16, 9 * 16 * 16, 9 * 16 * 16, 16 * 16]
+    assert abs(report["integer_share"] - sum(per_pixel[:3]) / sum(per_pixel)) < 1e-9
+    assert "float_islands" not in found
+    report, found = doctor(tmp_path / "m.onnx", "--backend", "openvino")
+    assert report["integer_share"] == 1
 
 
 def test_the_report_and_the_text_have_what_the_object_has(tmp_path):

@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from expected import hold_quantized
-from support import MQQ, mqq, run, save, sqnr_db
+from support import MQQ, mqq, run, save, session, sqnr_db
 
 C = 16
 
@@ -124,3 +124,47 @@ def test_a_normalization_in_training_mode_is_named(tmp_path):
         done = subprocess.run([MQQ, "calibrate", path, "-b", "tensorrt", "--data", tmp_path / "x.npy", "--set", f"min_opset={opset}"],
                               capture_output=True, text=True)
         assert done.returncode == 1 and "node `norm` (BatchNormalization): is in training mode" in done.stderr, done.stderr
+
+
+def observed(sidecar, tensor):
+    """The lowest and highest value of a tensor in the engine."""
+    encodings = json.loads(sidecar.read_text())["activation_encodings"]
+    return next(encoding["observed"] for encoding in encodings if encoding["name"] == tensor)
+
+
+@pytest.mark.parametrize("diagonal", ["scalar", "vector", "computed"])
+def test_a_causal_mask(diagonal, tmp_path):
+    """Decoders compute the diagonal of Trilu from the length of the sequence; the engine's own takes a constant scalar."""
+    rng = np.random.default_rng(4)
+    draw = lambda *shape: (rng.standard_normal(shape) / C ** 0.5).astype(np.float32)
+    k = {"scalar": "one", "vector": "ones", "computed": "k"}[diagonal]
+    nodes = [("MatMul", ["x", "w"], "q", {}), ("Shape", ["x"], "s", {}), ("Gather", ["s", "one"], "n", {"axis": 0}),
+             ("Sub", ["n", "n"], "none", {}), ("Add", ["none", "one"], "k", {}), ("Unsqueeze", ["n", "axis"], "n1", {}),
+             ("Concat", ["n1", "n1"], "square", {"axis": 0}), ("ConstantOfShape", ["square"], "all", {"value": numpy_helper.from_array(np.float32([-9]))}), ("Trilu", ["all", k], "mask", {"upper": 1}), ("Transpose", ["q"], "t", {"perm": [0, 2, 1]}), ("MatMul", ["q", "t"], "a", {}),
+             ("Add", ["a", "mask"], "masked", {}), ("Softmax", ["masked"], "p", {"axis": -1}), ("MatMul", ["p", "q"], "mixed", {}),
+             ("MatMul", ["mixed", "w2"], "y", {})]
+    constants = {"one": np.int64(1), "ones": np.int64([1]), "axis": np.int64([0]), "w": draw(C, C), "w2": draw(C, C)}
+    path, output = tmp_path / "model.onnx", tmp_path / "quantized.onnx"
+    save(path, nodes, constants, {"x": (1, "n", C)}, outputs=("y", "mixed"))
+    samples = [{"x": draw(1, 8, C) * 4} for _ in range(8)]
+    np.save(tmp_path / "x.npy", np.concatenate([sample["x"] for sample in samples]))
+    mqq("calibrate", path, "-b", "onnxruntime", "--data", tmp_path / "x.npy", "-o", output, "--effort", 0, "--observer", "max", "--quiet")
+    mixed = run(path, samples)[1]
+    assert np.allclose(observed(output.with_suffix(".json"), "mixed"), [mixed.min(), mixed.max()], rtol=1e-4)
+
+
+def test_a_slice_of_as_many_boxes_as_are_kept(tmp_path):
+    """`keep[:50]` of fewer than 50; ONNX ends a Slice at the length, and so must the engine where values decide the length."""
+    rng = np.random.default_rng(5)
+    nodes = [("Conv", ["x", "w"], "c", {}), ("Greater", ["c", "limit"], "is_kept", {}), ("NonZero", ["is_kept"], "kept", {}),
+             ("Transpose", ["kept"], "rows", {}), ("GatherND", ["c", "rows"], "values", {}),
+             ("Slice", ["values", "start", "end", "axis", "step"], "first", {}), ("Relu", ["first"], "y", {})]
+    ints = {"start": [0], "end": [50], "axis": [0], "step": [1]}
+    constants = {"w": rng.standard_normal((4, 3, 1, 1)).astype(np.float32), "limit": np.float32(0.5)}
+    path, output = tmp_path / "model.onnx", tmp_path / "quantized.onnx"
+    save(path, nodes, {**constants, **{name: np.int64(values) for name, values in ints.items()}}, {"x": (1, 3, 8, 8)})
+    samples = rng.standard_normal((12, 3, 8, 8)).astype(np.float32) * np.linspace(0.05, 2, 12, dtype=np.float32)[:, None, None, None]
+    np.save(tmp_path / "x.npy", samples)
+    mqq("calibrate", path, "-b", "tensorrt", "--data", tmp_path / "x.npy", "-o", output, "--quiet")
+    n_kept = [len(session(path, False).run(None, {"x": sample[None]})[0]) for sample in samples]
+    assert min(n_kept) < 50 == max(n_kept)

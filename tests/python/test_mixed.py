@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from expected import hold_quantized
-from support import ROOT, digits, float_digits, mqq, run, sqnr_db
+from support import ROOT, digits, float_digits, mqq, run, save, sqnr_db
 
 FIXTURE = ROOT / "fixtures" / "digits_cnn.onnx"
 
@@ -49,3 +49,23 @@ def test_a_budget_is_kept_in_the_file(tmp_path):
     samples, _ = digits("eval")
     hold_quantized("fixtures", ("digits_cnn", "onnxruntime", "--bits-budget 5.5"), [float_digits("digits_cnn")], output,
                    samples, classes=True)
+
+
+@pytest.mark.parametrize("backend", ["openvino", "onnxruntime"])
+def test_first_products_of_raw_features_stay_float(backend, tmp_path):
+    """A feature with a hundred times the range of the others leaves these a step or two; --rescue 0 leaves nothing float."""
+    rng = np.random.default_rng(8)
+    ranges = np.float32([100, 1, 1, 1, 1, 1])
+    draw = lambda rows, columns: (rng.standard_normal((rows, columns)) / rows ** 0.5).astype(np.float32)
+    nodes = [("MatMul", ["x", "w1"], "a", {}), ("Relu", ["a"], "b", {}), ("MatMul", ["b", "w2"], "c", {}), ("Relu", ["c"], "d", {}),
+             ("MatMul", ["d", "w3"], "e", {}), ("Relu", ["e"], "f", {}), ("MatMul", ["f", "w4"], "y", {})]
+    constants = {"w1": draw(6, 32) / ranges[:, None], "w2": draw(32, 64), "w3": draw(64, 64), "w4": draw(64, 2)}
+    save(tmp_path / "m.onnx", nodes, constants, {"x": (16, 6)})
+    np.save(tmp_path / "x.npy", rng.standard_normal((48, 16, 6)).astype(np.float32) * ranges)
+    kept = lambda *options: json.loads(mqq(
+        "calibrate", tmp_path / "m.onnx", "-b", backend, "--data", tmp_path / "x.npy", "-o", tmp_path / "q.onnx", "--json", *options))
+    tried = lambda: [method for method in json.loads((tmp_path / "q.json").read_text())["methods"] if method["method"] == "keep-first"]
+    share = kept()["results"][0]["summary"]["integer_share"]
+    assert tried()[0]["accepted"] and share == pytest.approx(1 - 6 * 32 / (6 * 32 + 32 * 64 + 64 * 64 + 64 * 2))
+    share = kept("--rescue", 0)["results"][0]["summary"]["integer_share"]
+    assert not tried() and share == 1

@@ -582,3 +582,51 @@ def test_functions_are_inlined_as_onnx_runtime_runs_them(tmp_path):
         expected, found = before.run(None, {"x": array[None]})[0], quantized.run(None, {"x": array[None]})[0]
         noise, signal = noise + np.square(expected - found).sum(), signal + np.square(expected).sum()
     assert 10 * np.log10(signal / noise) > 25
+
+
+EINSUMS = {  # equation, shapes of the second operand or a constant, whether it is turned
+    "dense": ("abcd,de->abce", [6, 5], True, True),
+    "heads": ("abcd,dhk->abchk", [6, 3, 5], True, True),
+    "heads joined": ("abhk,hkd->abd", [6, 6, 5], True, True),
+    "first": ("de,abcd->eabc", [6, 5], True, True),
+    "no output": ("abcd,de", [6, 5], True, True),
+    "scores": ("bqhd,bkhd->bhqk", [1, 7, 6, 6], False, True),
+    "values": ("bhqk,bkhd->bqhd", [1, 6, 4, 5], False, True),
+    "experts": ("beij,ejk->beik", [4, 6, 5], True, True),
+    "experts joined": ("beij,ejhk->beihk", [4, 6, 2, 5], True, True),
+    "several rows of a batch": ("abcd,ade->abce", [1, 6, 5], True, True),
+    "elementwise": ("abcd,abcd->abcd", [1, 4, 6, 6], False, False),
+    "outer": ("abcd,e->abcde", [5], True, False),
+    "sum of one": ("abcd,de->ace", [6, 5], True, False),
+    "diagonal": ("abcc,ce->abe", [6, 5], True, False),
+    "ellipsis": ("...d,de->...e", [6, 5], True, False),
+}
+
+
+@pytest.mark.parametrize("name", EINSUMS)
+def test_an_einsum_becomes_a_matmul(name, tmp_path):
+    equation, shape, is_constant, is_turned = EINSUMS[name]
+    is_first = equation.startswith("de,")
+    other = "w" if is_constant else "v"
+    operands = [other, "r"] if is_first else ["r", other]
+    # The activation is no constant: a part of the input, repeated to the shape.
+    nodes = [("Relu", ["x"], ["r"], {}), ("ReduceMean", ["x"], ["m"], {"keepdims": 0}), ("Mul", ["w", "m"], ["v"], {}),
+             ("Einsum", operands, ["y"], {"equation": equation})]
+    after = check(model(13, nodes, {"w": floats(*shape)}), tmp_path, 13)
+    assert (count(after, "Einsum"), count(after, "MatMul")) == ((0, 1) if is_turned else (1, 0))
+
+
+def test_attention_by_einsum_is_quantized(tmp_path):
+    """As Keras and JAX write it."""
+    nodes = [("Einsum", ["x", "wq"], ["q"], {"equation": "bld,dhk->blhk"}), ("Einsum", ["x", "wk"], ["k"], {"equation": "bld,dhk->blhk"}),
+             ("Einsum", ["x", "wv"], ["v"], {"equation": "bld,dhk->blhk"}), ("Einsum", ["q", "k"], ["s"], {"equation": "blhk,bmhk->bhlm"}),
+             ("Softmax", ["s"], ["p"], {"axis": -1}), ("Einsum", ["p", "v"], ["m"], {"equation": "bhlm,bmhk->blhk"}),
+             ("Einsum", ["m", "wo"], ["y"], {"equation": "blhk,hkd->bld"})]
+    constants = {name: floats(16, 4, 4) / 4 for name in ("wq", "wk", "wv")} | {"wo": floats(4, 4, 16) / 4}
+    onnx.save(model(17, nodes, constants, shape=(1, 8, 16)), tmp_path / "m.onnx")
+    np.save(tmp_path / "x.npy", floats(24, 8, 16))
+    found = json.loads(mqq("calibrate", tmp_path / "m.onnx", "-b", "onnxruntime", "--data", tmp_path / "x.npy", "-o", tmp_path / "q.onnx", "--json"))
+    [result] = found["results"]
+    assert result["summary"]["n_quantized_nodes"] >= 4 and result["summary"]["integer_share"] > 0.5
+    onnx.checker.check_model(str(tmp_path / "q.onnx"), full_check=True)
+    session(tmp_path / "q.onnx", optimized=True).run(None, {"x": floats(1, 8, 16)})

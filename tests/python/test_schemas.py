@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import test_doctor
 import test_masks
 import test_shapes
 import test_tails
@@ -196,6 +197,8 @@ def others(objects):
     objects.run("doctor", "doctor", CNN)
     objects.run("doctor", "doctor", CNN, "--data", CALIB, "--preprocess", "raw", "--report", "doctor.json", code=3)
     objects.file("report", "doctor.json")
+    test_doctor.detector_of_digits(objects.folder / "scores.onnx")
+    objects.run("doctor", "doctor", "scores.onnx", "--data", CALIB, "--preprocess", "raw")
     objects.run("presets", "presets")
     for backend in objects.run("backends", "backends")["backends"]:
         objects.run("table", "backends", backend["name"])

@@ -10,6 +10,7 @@ pub const PREPROCESSING: Examination = Examination {
     about: "scale of the pixels and order of the color channels, as the network's own outputs tell them",
     examine: |facts| match facts.pixel_values {
         PixelVerdict::Unknown(reason) => Examined::Unknown(reason.clone()),
+        PixelVerdict::Hint { reason, hint } => Examined::Hint { reason: reason.clone(), hint: hint.clone() },
         PixelVerdict::Fit => Examined::nothing(),
         PixelVerdict::Better(better) => found(facts, better),
     },

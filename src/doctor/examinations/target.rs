@@ -6,7 +6,7 @@ use crate::diag::{by_operator, count};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node::{multiply_adds, node_name};
 use crate::onnx::proto::GraphProto;
-use crate::place::FloatCause;
+use crate::place::{FloatCause, MOVES};
 use crate::scheme::Scheme;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,10 @@ pub const FLOAT_OPERATORS: Examination = Examination {
         };
         let total: usize = costs.iter().sum();
         let of_float = |node: &usize| costs[*node] > 0 && total > 0;
-        let float: Vec<usize> = facts.placement.float_nodes.iter().map(|node| node.node).filter(of_float).collect();
+        let integer: BTreeSet<usize> = facts.placement.integer_nodes(graph, scheme).collect();
+        let float =
+            facts.placement.float_nodes.iter().map(|node| node.node).chain(facts.placement.quantized_nodes.clone());
+        let float: Vec<usize> = float.filter(|node| of_float(node) && !integer.contains(node)).collect();
         let share = float.iter().map(|&node| costs[node]).sum::<usize>() as f64 / total.max(1) as f64;
         if share < LEAST_SHARE {
             return Examined::nothing();
@@ -49,7 +52,7 @@ pub const FLOAT_ISLANDS: Examination = Examination {
         let (Some(scheme), Some(graph)) = (facts.scheme, &facts.model.graph) else {
             return Examined::Unknown(NO_BACKEND.to_string());
         };
-        let islands = islands(facts, graph);
+        let islands = islands(facts, graph, scheme);
         let Some(largest) = islands.iter().max_by_key(|island| island.n_values) else { return Examined::nothing() };
         let nodes = islands.iter().flat_map(|island| island.nodes.iter().map(|&node| graph.node[node].op_type()));
         let found = format!(
@@ -75,12 +78,12 @@ struct Island {
     n_values: usize,
 }
 
-fn islands(facts: &Facts, graph: &GraphProto) -> Vec<Island> {
+fn islands(facts: &Facts, graph: &GraphProto, scheme: &Scheme) -> Vec<Island> {
     let index = GraphIndex::new(graph);
     let is_fused = |cause: &FloatCause| matches!(cause, FloatCause::Fused(_));
     let float = facts.placement.float_nodes.iter().filter(|node| !is_fused(&node.cause)).map(|node| node.node);
     let float: BTreeSet<usize> = float.collect();
-    let integer: BTreeSet<usize> = facts.placement.quantized_nodes.iter().copied().collect();
+    let integer: BTreeSet<usize> = facts.placement.integer_nodes(graph, scheme).collect();
     let fused: BTreeMap<usize, usize> = facts
         .placement
         .float_nodes
@@ -111,7 +114,9 @@ fn islands(facts: &Facts, graph: &GraphProto) -> Vec<Island> {
                 }
             }
         }
-        if !before.is_empty() && !after.is_empty() {
+        // Runtimes take the conversions past nodes that only move values.
+        let moves = nodes.iter().all(|&node| MOVES.contains(&graph.node[node].op_type()));
+        if !before.is_empty() && !after.is_empty() && !moves {
             let tensors: BTreeSet<&str> = before.union(&after).copied().collect();
             let size = |name: &&str| facts.value_info.shape(name).map_or(0, |shape| shape.iter().product::<usize>());
             found.push(Island {

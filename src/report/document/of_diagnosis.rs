@@ -43,8 +43,8 @@ fn findings(report: &DoctorReport) -> Option<Section> {
 
 fn examinations(report: &DoctorReport) -> Section {
     let row = |examined: &ExaminedReport| {
-        let reason = examined.reason.as_deref().unwrap_or_default();
-        [examined.name, examined.about, examined.result, reason].map(TableCell::from).into()
+        let reason = [examined.reason.as_deref(), examined.hint.as_deref()].into_iter().flatten().collect::<Vec<_>>();
+        [examined.name, examined.about, examined.result, &reason.join("; ")].map(TableCell::from).into()
     };
     Section {
         id: "examinations",

@@ -1,15 +1,17 @@
-//! First layers that stay float, or get wider types, where a gate reads their quantized output at a high cost.
+//! First layers that stay float, or get wider types, where a gate reads their quantized output at a high cost, or where they
+//! multiply raw features.
 //!
 //! The channels of a first convolution have very different ranges. Where SiLU, hard-swish or another gate reads its
 //! quantized output, no channel scale can pass the gate, and all later layers inherit the loss. On a target without float
-//! the layers and their gates become a region of wider types, with a conversion at each border.
+//! the layers and their gates become a region of wider types, with a conversion at each border. Raw features have ranges of all kinds,
+//! and 8 bits of them are the largest error of networks that read sensors, coordinates or states.
 
 use crate::calibrate::CalibrationStatistics;
 use crate::diag::count;
 use crate::onnx::edit::{ModelEdit, edited};
 use crate::onnx::graph::GraphIndex;
-use crate::onnx::node::node_name;
-use crate::onnx::proto::{GraphProto, ModelProto};
+use crate::onnx::node::{multiply_adds, node_name};
+use crate::onnx::proto::{GraphProto, ModelProto, NodeProto};
 use crate::place::{
     ActivationQuantizer, Assigned, NetworkEnd, Placement, WideNodes, layers_at_end, place_assigned, with_followers,
 };
@@ -29,7 +31,7 @@ use std::collections::BTreeSet;
 pub const KEEP_FIRST: Method = Method {
     name: "keep-first",
     title: "first layers",
-    about: "the first layers and those after them stay float, or get the wider types of a table's `region`, where their quantized outputs are inputs of a gate",
+    about: "the first layers and those after them stay float, or get the wider types of a table's `region`, where their quantized outputs are inputs of a gate, or where they are small products of the network's inputs",
     is_tried: |case| case.effort.level() > 0,
     waits: false,
     action: Action::Choice(choose),
@@ -50,12 +52,13 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
     // Layers that were tried are changed in the next attempt, accepted or not.
     let mut layers: BTreeSet<usize> = BTreeSet::new();
     for _ in 0..MAX_DEPTH {
-        let mut gated = first_layers(graph, &placement, &layers);
-        gated.retain(|&layer| is_gated(graph, &placement, layer));
-        if gated.is_empty() {
+        let n_before = layers.len();
+        let first = first_layers(graph, &placement, &layers);
+        let of_features = layers.is_empty() && are_of_features(setup, graph, &placement, &first);
+        layers.extend(first.into_iter().filter(|&layer| of_features || is_gated(graph, &placement, layer)));
+        if layers.len() == n_before {
             break;
         }
-        layers.extend(gated);
         let variant = match (setup.scheme.mixed.contains_key(FLOAT), &setup.scheme.region) {
             (true, _) => Some(left_float(setup, (&model, &placement), &layers, calibration)?),
             (false, Some(region)) => widened(setup, &model, region, &layers, calibration)?,
@@ -105,7 +108,8 @@ fn left_float(
     let is_quantized = |node_idx: usize| placement.quantized_nodes.contains(&node_idx);
     let nodes = with_followers(graph, layers, is_quantized);
     let reason = |node: &usize| match layers.contains(node) {
-        true => "a first layer whose output is an input of a gate",
+        true if is_gated(graph, placement, *node) => "a first layer whose output is an input of a gate",
+        true => "a first layer that multiplies the network's inputs",
         false => "it follows a first layer that stays float",
     };
     let quantized = nodes.iter().filter(|node| is_quantized(**node));
@@ -153,6 +157,17 @@ fn first_layers(graph: &GraphProto, placement: &Placement, without: &BTreeSet<us
     let edges = placement.weights.iter().flat_map(|weight| &weight.edges);
     let layers: BTreeSet<usize> = edges.map(|edge| edge.0).filter(|layer| !without.contains(layer)).collect();
     layers_at_end(graph, NetworkEnd::First, |node_idx| layers.contains(&node_idx))
+}
+
+/// Whether these first layers are matrix products with a share of the multiply-adds that may stay float. A transformer's
+/// are products of embeddings.
+fn are_of_features(setup: Setup, graph: &GraphProto, placement: &Placement, first: &[usize]) -> bool {
+    let shape = |name: &str| setup.value_info.shape(name).map(<[usize]>::to_vec);
+    let cost = |node: &NodeProto| multiply_adds(node, shape).unwrap_or(0) as f64;
+    let total: f64 = graph.node.iter().map(cost).sum();
+    let of_first: f64 = first.iter().map(|&layer| cost(&graph.node[layer])).sum();
+    let are_products = first.iter().all(|&layer| matches!(graph.node[layer].op_type(), "Gemm" | "MatMul"));
+    are_products && !placement.is_transformer && of_first > 0.0 && of_first <= setup.options.rescue * total
 }
 
 /// Whether a gate reads the quantized output of a layer.

@@ -1,0 +1,43 @@
+//! Equal values of integer outputs.
+
+use super::metric::{Better, Figure, Measure, Metric, SamplePair};
+
+/// Share of the values of an integer output, such as indexes and labels, that are equal, in percent; float outputs have none.
+pub const EQUAL: Metric = Metric {
+    name: "equal",
+    title: "equal values",
+    unit: "%",
+    decimals: 2,
+    better: Better::Higher,
+    best: 100.0,
+    worst: 0.0,
+    about: "equal values of an integer output, such as indexes and labels",
+    task: None,
+    prepare: |outputs, _| {
+        Box::new(Equal { are_integer: outputs.iter().map(|output| !output.about.is_float).collect() })
+    },
+};
+
+/// Per output: values, equal values.
+const N_SUMS: usize = 2;
+
+#[derive(Debug)]
+struct Equal {
+    are_integer: Vec<bool>,
+}
+
+impl Measure for Equal {
+    fn sums(&self, sample: &SamplePair) -> Vec<f64> {
+        let of = |(output_idx, is_integer): (usize, &bool)| {
+            let Some(output) = sample.output(output_idx).filter(|_| *is_integer) else { return [0.0; N_SUMS] };
+            let n_equal = output.float.iter().zip(output.quantized).filter(|(float, other)| float == other).count();
+            [output.float.len() as f64, n_equal as f64]
+        };
+        self.are_integer.iter().enumerate().flat_map(of).collect()
+    }
+
+    fn figures(&self, sums: &[f64]) -> Vec<Option<Figure>> {
+        let share = |sums: &[f64]| (sums[0] > 0.0).then(|| Figure::of(100.0 * sums[1] / sums[0]));
+        sums.chunks_exact(N_SUMS).map(share).collect()
+    }
+}

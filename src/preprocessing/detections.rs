@@ -1,0 +1,112 @@
+//! Networks with scores of detections: with the right pixel values, scores differ more from image to image. It is a hint
+//! only, as a fresh network in three had a false one (`LAB_2026`, part 3, rule 3).
+//!
+//! The figure is 0.15 · ln of the mutual information of scores and images, as a share of the entropy of the scores: the sums
+//! of H(mean p) − mean H(p) and of H(mean p) over scores p. Scores are the columns of outputs that stay in 0 to 1 with all
+//! candidates.
+
+use super::{PixelTrials, bootstraps, candidates, is_clearly_higher};
+use crate::data::{Array, Color, PixelValues, Values};
+use crate::diag::count;
+use crate::engine::Session;
+use anyhow::Result;
+
+/// Maximum values of an output that are looked at.
+const MAX_VALUES: usize = 1 << 13;
+const WEIGHT: f64 = 0.15;
+const TINY: f64 = 1e-12;
+
+/// A part of the values of an image's outputs, by output and column.
+type Columns = Vec<Vec<Vec<f32>>>;
+
+/// A sentence that names values with which scores differ clearly more; `None` where none do.
+pub fn search(trials: &PixelTrials) -> Result<Option<String>> {
+    let all = trials.spread(trials.images.len());
+    let others = [Color::Rgb, Color::Bgr].into_iter().flat_map(candidates);
+    let others = others.filter(|values| !values.is_same(&trials.given));
+    let tried: Vec<PixelValues> = std::iter::once(trials.given.clone()).chain(others).collect();
+    let of_values = |values: &PixelValues| trials.of_images(&all, values, |image| Ok(image.brighter(1.0)), columns);
+    let of_tried: Vec<Vec<Columns>> = tried.iter().map(of_values).collect::<Result<_>>()?;
+    let scores: Vec<Vec<Vec<f32>>> = scores(&of_tried);
+    if scores[0].iter().all(Vec::is_empty) {
+        return Ok(None);
+    }
+    let sets = bootstraps(&all);
+    let figures: Vec<Vec<f64>> = scores
+        .iter()
+        .map(|of_images| sets.iter().map(|set| WEIGHT * share(of_images, set).max(TINY).ln()).collect())
+        .collect();
+    let better = (1..tried.len()).filter(|&i| is_clearly_higher(&figures[i], &figures[0]));
+    let Some(best) = better.max_by(|&a, &b| figures[a][0].total_cmp(&figures[b][0])) else { return Ok(None) };
+    let percent = |i: usize| 100.0 * share(&scores[i], &all);
+    Ok(Some(format!(
+        "perhaps {}: images explain {:.1} % of the entropy of the scores then, not {:.1} %, on {}",
+        tried[best].spelled(),
+        percent(best),
+        percent(0),
+        count(all.len(), "image"),
+    )))
+}
+
+/// Runs an image, and takes some values of every column of its float outputs.
+fn columns(session: &mut Session, array: Array) -> Result<Columns> {
+    let arrays = session.run(&[array], &mut |_, _, _| Ok(()))?;
+    let of_output = |array: Array| {
+        let Values::F32(values) = array.values else { return Vec::new() };
+        let (n_columns, inner) = match array.shape[..] {
+            [_, rows, columns] if columns <= rows => (columns, 1),
+            [_, columns, ref inner @ ..] if !inner.is_empty() => (columns, inner.iter().product()),
+            _ => (1, 1),
+        };
+        let mut of_columns = vec![Vec::new(); n_columns];
+        let step = (values.len() / n_columns.max(1)).div_ceil((MAX_VALUES / n_columns.max(1)).max(1)).max(1);
+        for (column, of_column) in of_columns.iter_mut().enumerate() {
+            let runs = values.chunks(inner).skip(column).step_by(n_columns);
+            of_column.extend(runs.flatten().step_by(step));
+        }
+        of_columns
+    };
+    Ok(arrays.into_iter().map(of_output).collect())
+}
+
+/// By candidate and image: the values of the columns that are in 0 to 1 for all of them.
+fn scores(of_tried: &[Vec<Columns>]) -> Vec<Vec<Vec<f32>>> {
+    let all = || of_tried.iter().flatten();
+    let is_score = |output: usize, column: usize| {
+        let of_column = |image: &Columns| {
+            image
+                .get(output)
+                .and_then(|output| output.get(column))
+                .is_some_and(|values| !values.is_empty() && values.iter().all(|value| (0.0..=1.0).contains(value)))
+        };
+        all().all(of_column)
+    };
+    let n_outputs = all().next().map_or(0, Vec::len);
+    let n_columns = |output: usize| all().next().map_or(0, |image| image[output].len());
+    let listed = (0..n_outputs).flat_map(|output| (0..n_columns(output)).map(move |column| (output, column)));
+    let listed: Vec<(usize, usize)> = listed.filter(|&(output, column)| is_score(output, column)).collect();
+    let of_image = |image: &Columns| {
+        let values = listed.iter().flat_map(|&(output, column)| &image[output][column]);
+        values.copied().collect()
+    };
+    of_tried.iter().map(|images| images.iter().map(of_image).collect()).collect()
+}
+
+/// The share of the entropy of the scores that the images of a set explain, 0 to 1.
+fn share(of_images: &[Vec<f32>], set: &[usize]) -> f64 {
+    let n = set.len() as f64;
+    let n_values = set.iter().map(|&image| of_images[image].len()).min().unwrap_or(0);
+    let of_value = |i: usize| {
+        let of_set = || set.iter().map(|&image| f64::from(of_images[image][i]));
+        let of_mean = entropy(of_set().sum::<f64>() / n);
+        [of_mean - of_set().map(entropy).sum::<f64>() / n, of_mean]
+    };
+    let [explained, all] =
+        (0..n_values).map(of_value).fold([0.0; 2], |sums, of_value| [sums[0] + of_value[0], sums[1] + of_value[1]]);
+    if all > 0.0 { explained / all } else { 0.0 }
+}
+
+/// The entropy of a yes with this probability, in nats.
+fn entropy(p: f64) -> f64 {
+    [p, 1.0 - p].into_iter().filter(|p| *p > 0.0).map(|p| -p * p.ln()).sum()
+}

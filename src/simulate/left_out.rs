@@ -1,0 +1,77 @@
+//! Nodes that are not simulated: those behind shapes that depend on values.
+//!
+//! Non-maximum suppression keeps another number of boxes in each network, so that nothing behind it compares value by value.
+//! The float tensors that these nodes read are evaluated instead, such as boxes and scores before the suppression.
+
+use crate::onnx::graph::{GraphIndex, names_read};
+use crate::onnx::node::SHAPED_BY_VALUES;
+use crate::onnx::proto::{GraphProto, ModelProto, ValueInfoProto};
+use crate::onnx::value_info::ValueInfos;
+use anyhow::Result;
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+/// The part of a graph that is simulated.
+pub struct SimulatedPart<'a> {
+    /// Positions of the nodes that are left out.
+    pub left_out: BTreeSet<usize>,
+    /// The outputs of the others.
+    pub outputs: Vec<&'a str>,
+}
+
+impl<'a> SimulatedPart<'a> {
+    /// The part of a model. Nothing is left out where no tensor could be evaluated instead.
+    ///
+    /// # Errors
+    /// If the model has no graph.
+    pub fn of(model: &'a ModelProto) -> Result<SimulatedPart<'a>> {
+        let graph = model.graph()?;
+        let all = || graph.output.iter().map(|output| output.name());
+        let left_out = behind_shapes(graph);
+        if left_out.is_empty() {
+            return Ok(SimulatedPart { left_out, outputs: all().collect() });
+        }
+        let (index, types) = (GraphIndex::new(graph), ValueInfos::of_model(model));
+        let is_made = |name: &str| index.producer_idx(name).is_some_and(|node_idx| !left_out.contains(&node_idx));
+        let mut outputs: Vec<&str> = all().filter(|name| is_made(name)).collect();
+        for &node_idx in &left_out {
+            for name in names_read(&graph.node[node_idx]) {
+                if is_made(name) && types.is_float(name) && !outputs.contains(&name) {
+                    outputs.push(name);
+                }
+            }
+        }
+        Ok(match outputs.is_empty() {
+            true => SimulatedPart { left_out: BTreeSet::new(), outputs: all().collect() },
+            false => SimulatedPart { left_out, outputs },
+        })
+    }
+}
+
+/// The graph of the part that is simulated, for what looks at outputs.
+///
+/// # Errors
+/// If the model has no graph.
+pub fn simulated_graph(model: &ModelProto) -> Result<Cow<'_, GraphProto>> {
+    let graph = model.graph()?;
+    let SimulatedPart { left_out, outputs } = SimulatedPart::of(model)?;
+    if left_out.is_empty() {
+        return Ok(Cow::Borrowed(graph));
+    }
+    let known = |name: &&str| graph.output.iter().chain(&graph.value_info).find(|value| value.name() == *name).cloned();
+    let output = outputs.iter().map(|name| known(name).unwrap_or_else(|| ValueInfoProto::without_shape(name, 1)));
+    let node = graph.node.iter().enumerate().filter(|(node_idx, _)| !left_out.contains(node_idx));
+    let (node, output) = (node.map(|(_, node)| node.clone()).collect(), output.collect());
+    Ok(Cow::Owned(GraphProto { node, output, ..graph.clone() }))
+}
+
+fn behind_shapes(graph: &GraphProto) -> BTreeSet<usize> {
+    let (mut shaped, mut found) = (BTreeSet::new(), BTreeSet::new());
+    for (node_idx, node) in graph.node.iter().enumerate() {
+        if SHAPED_BY_VALUES.contains(&node.op_type()) || names_read(node).iter().any(|name| shaped.contains(name)) {
+            shaped.extend(node.output.iter().map(String::as_str));
+            found.insert(node_idx);
+        }
+    }
+    found
+}
