@@ -1,6 +1,7 @@
 //! Cuts a model at tensors into a head that ends at them and a tail that goes on from them.
 
 use super::graph::{GraphIndex, drop_unused, names_read};
+use super::node::PRODUCTS;
 use super::proto::{GraphProto, ModelProto, ValueInfoProto};
 use super::value_info::ValueInfos;
 use crate::diag::{WithHint, count, did_you_mean};
@@ -16,9 +17,6 @@ pub struct Cut {
     /// A warning where the tail repeats layers of the head.
     pub warning: Option<String>,
 }
-
-/// Operators that a tail should not repeat.
-const LAYERS: [&str; 4] = ["Conv", "ConvTranspose", "Gemm", "MatMul"];
 
 /// Cuts `model` at the tensors `outputs`. The head has these as outputs, in this order. The tail computes the other outputs
 /// of the model from them, and from inputs of the model where it needs some. Both keep the names of all tensors.
@@ -63,10 +61,10 @@ pub fn cut(model: &ModelProto, outputs: &[String]) -> Result<Cut> {
 /// A warning where the tail repeats layers of the head, with the tensors that end this.
 fn repeated(graph: &GraphProto, index: &GraphIndex, [head_nodes, tail_nodes]: [&BTreeSet<usize>; 2]) -> Option<String> {
     let both: BTreeSet<usize> = head_nodes.intersection(tail_nodes).copied().collect();
-    let n_layers = both.iter().filter(|&&node_idx| LAYERS.contains(&graph.node[node_idx].op_type())).count();
+    let n_layers = both.iter().filter(|&&node_idx| PRODUCTS.contains(&graph.node[node_idx].op_type())).count();
     let has_layer = |name: &str| {
         let before = ancestors(graph, index, &[name], &BTreeSet::new());
-        before.iter().any(|&node_idx| LAYERS.contains(&graph.node[node_idx].op_type()))
+        before.iter().any(|&node_idx| PRODUCTS.contains(&graph.node[node_idx].op_type()))
     };
     let of_tail = tail_nodes.difference(&both).flat_map(|&node_idx| names_read(&graph.node[node_idx]));
     let crossing: BTreeSet<&str> =

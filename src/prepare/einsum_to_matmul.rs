@@ -2,8 +2,9 @@
 //!
 //! With the letters of the output that both operands have (B), only the first (M) or only the second (N), and those that are
 //! summed over (K), the operands become `[B, M, K]` and `[B, K, N]` by Transpose, and their product the output. Of several letters
-//! of M all but the last come first, and the second operand is the same for them. Several letters of K or N are joined by Reshape, which needs the shape of the second operand: a constant. Not turned are an ellipsis, a
-//! letter twice in an operand, sums over a single operand, and products without a sum.
+//! of M all but the last come first, and the second operand is the same for them. Several letters of K or N are joined by Reshape,
+//! which needs the shape of the second operand: a constant. Not turned are an ellipsis, a letter twice in an operand, sums over a
+//! single operand, and products without a sum.
 
 use super::{Change, Pass};
 use crate::onnx::graph::drop_unused;
@@ -60,7 +61,7 @@ struct Product<'n> {
 impl<'n> Product<'n> {
     /// The product of an Einsum that can be turned.
     fn of(node: &'n NodeProto, constants: &'n BTreeMap<String, Vec<usize>>) -> Option<Product<'n>> {
-        let [first, second] = &node.input[..] else { return None };
+        let ([first, second], [_]) = (&node.input[..], &node.output[..]) else { return None };
         if !node::is_standard(node) {
             return None;
         }

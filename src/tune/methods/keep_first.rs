@@ -10,7 +10,7 @@ use crate::calibrate::CalibrationStatistics;
 use crate::diag::count;
 use crate::onnx::edit::{ModelEdit, edited};
 use crate::onnx::graph::GraphIndex;
-use crate::onnx::node::{multiply_adds, node_name};
+use crate::onnx::node::{PRODUCTS, multiply_adds, node_name};
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto};
 use crate::place::{
     ActivationQuantizer, Assigned, NetworkEnd, Placement, WideNodes, layers_at_end, place_assigned, with_followers,
@@ -159,14 +159,17 @@ fn first_layers(graph: &GraphProto, placement: &Placement, without: &BTreeSet<us
     layers_at_end(graph, NetworkEnd::First, |node_idx| layers.contains(&node_idx))
 }
 
-/// Whether these first layers are matrix products with a share of the multiply-adds that may stay float. A transformer's
-/// are products of embeddings.
+/// Whether these first layers are matrix products of the network's inputs with a share of the multiply-adds that may stay
+/// float, and not all that is quantized. A transformer's are products of embeddings.
 fn are_of_features(setup: Setup, graph: &GraphProto, placement: &Placement, first: &[usize]) -> bool {
     let shape = |name: &str| setup.value_info.shape(name).map(<[usize]>::to_vec);
     let cost = |node: &NodeProto| multiply_adds(node, shape).unwrap_or(0) as f64;
     let total: f64 = graph.node.iter().map(cost).sum();
     let of_first: f64 = first.iter().map(|&layer| cost(&graph.node[layer])).sum();
-    let are_products = first.iter().all(|&layer| matches!(graph.node[layer].op_type(), "Gemm" | "MatMul"));
+    let of_all = layers_at_end(graph, NetworkEnd::First, |node_idx| PRODUCTS.contains(&graph.node[node_idx].op_type()));
+    let is_product =
+        |layer: &usize| of_all.contains(layer) && matches!(graph.node[*layer].op_type(), "Gemm" | "MatMul");
+    let are_products = first.iter().all(is_product) && first.len() < placement.weights.len();
     are_products && !placement.is_transformer && of_first > 0.0 && of_first <= setup.options.rescue * total
 }
 
