@@ -32,13 +32,17 @@ pub fn search(trials: &PixelTrials) -> Result<Option<String>> {
         return Ok(None);
     }
     let sets = bootstraps(&all);
-    let figures: Vec<Vec<f64>> = scores
-        .iter()
-        .map(|of_images| sets.iter().map(|set| WEIGHT * share(of_images, set).max(TINY).ln()).collect())
-        .collect();
+    let shares = |of_images: &Vec<Vec<f32>>| -> Vec<f64> {
+        let sum = |scores: &Vec<f32>| scores.iter().map(|score| entropy(f64::from(*score))).sum();
+        let entropies: Vec<f64> = of_images.iter().map(sum).collect();
+        sets.iter().map(|set| share(of_images, &entropies, set)).collect()
+    };
+    let shares: Vec<Vec<f64>> = scores.iter().map(shares).collect();
+    let of_shares = |shares: &Vec<f64>| shares.iter().map(|share| WEIGHT * share.max(TINY).ln()).collect();
+    let figures: Vec<Vec<f64>> = shares.iter().map(of_shares).collect();
     let better = (1..tried.len()).filter(|&i| is_clearly_higher(&figures[i], &figures[0]));
     let Some(best) = better.max_by(|&a, &b| figures[a][0].total_cmp(&figures[b][0])) else { return Ok(None) };
-    let percent = |i: usize| 100.0 * share(&scores[i], &all);
+    let percent = |i: usize| 100.0 * shares[i][0];
     Ok(Some(format!(
         "perhaps {}: images explain {:.1} % of the entropy of the scores then, not {:.1} %, on {}",
         tried[best].spelled(),
@@ -92,18 +96,17 @@ fn scores(of_tried: &[Vec<Columns>]) -> Vec<Vec<Vec<f32>>> {
     of_tried.iter().map(|images| images.iter().map(of_image).collect()).collect()
 }
 
-/// The share of the entropy of the scores that the images of a set explain, 0 to 1.
-fn share(of_images: &[Vec<f32>], set: &[usize]) -> f64 {
+/// The share of the entropy of the scores that the images of a set explain, 0 to 1. `entropies` has the sum of those of each
+/// image's scores.
+fn share(of_images: &[Vec<f32>], entropies: &[f64], set: &[usize]) -> f64 {
     let n = set.len() as f64;
-    let n_values = set.iter().map(|&image| of_images[image].len()).min().unwrap_or(0);
-    let of_value = |i: usize| {
-        let of_set = || set.iter().map(|&image| f64::from(of_images[image][i]));
-        let of_mean = entropy(of_set().sum::<f64>() / n);
-        [of_mean - of_set().map(entropy).sum::<f64>() / n, of_mean]
-    };
-    let [explained, all] =
-        (0..n_values).map(of_value).fold([0.0; 2], |sums, of_value| [sums[0] + of_value[0], sums[1] + of_value[1]]);
-    if all > 0.0 { explained / all } else { 0.0 }
+    let mut sums = vec![0.0; of_images[0].len()];
+    for &image in set {
+        sums.iter_mut().zip(&of_images[image]).for_each(|(sum, score)| *sum += f64::from(*score));
+    }
+    let of_means: f64 = sums.into_iter().map(|sum| entropy(sum / n)).sum();
+    let explained = of_means - set.iter().map(|&image| entropies[image]).sum::<f64>() / n;
+    if of_means > 0.0 { explained / of_means } else { 0.0 }
 }
 
 /// The entropy of a yes with this probability, in nats.
