@@ -5,8 +5,8 @@
 //! of H(mean p) − mean H(p) and of H(mean p) over scores p. Scores are the columns of outputs that stay in 0 to 1 with all
 //! candidates.
 
-use super::{PixelTrials, bootstraps, candidates, is_clearly_higher};
-use crate::data::{Array, Color, PixelValues, Values};
+use super::{PixelTrials, bootstraps, entropy, is_clearly_higher};
+use crate::data::{Array, PixelValues, Values};
 use crate::diag::count;
 use crate::engine::Session;
 use anyhow::Result;
@@ -22,9 +22,7 @@ type Columns = Vec<Vec<Vec<f32>>>;
 /// A sentence that names values with which scores differ clearly more; `None` where none do.
 pub fn search(trials: &PixelTrials) -> Result<Option<String>> {
     let all = trials.spread(trials.images.len());
-    let others = [Color::Rgb, Color::Bgr].into_iter().flat_map(candidates);
-    let others = others.filter(|values| !values.is_same(&trials.given));
-    let tried: Vec<PixelValues> = std::iter::once(trials.given.clone()).chain(others).collect();
+    let tried: Vec<PixelValues> = std::iter::once(trials.given.clone()).chain(trials.usual()).collect();
     let of_values = |values: &PixelValues| trials.of_images(&all, values, |image| Ok(image.brighter(1.0)), columns);
     let of_tried: Vec<Vec<Columns>> = tried.iter().map(of_values).collect::<Result<_>>()?;
     let scores: Vec<Vec<Vec<f32>>> = scores(&of_tried);
@@ -33,7 +31,7 @@ pub fn search(trials: &PixelTrials) -> Result<Option<String>> {
     }
     let sets = bootstraps(&all);
     let shares = |of_images: &Vec<Vec<f32>>| -> Vec<f64> {
-        let sum = |scores: &Vec<f32>| scores.iter().map(|score| entropy(f64::from(*score))).sum();
+        let sum = |scores: &Vec<f32>| scores.iter().map(|score| of_yes(f64::from(*score))).sum();
         let entropies: Vec<f64> = of_images.iter().map(sum).collect();
         sets.iter().map(|set| share(of_images, &entropies, set)).collect()
     };
@@ -104,12 +102,12 @@ fn share(of_images: &[Vec<f32>], entropies: &[f64], set: &[usize]) -> f64 {
     for &image in set {
         sums.iter_mut().zip(&of_images[image]).for_each(|(sum, score)| *sum += f64::from(*score));
     }
-    let of_means: f64 = sums.into_iter().map(|sum| entropy(sum / n)).sum();
+    let of_means: f64 = sums.into_iter().map(|sum| of_yes(sum / n)).sum();
     let explained = of_means - set.iter().map(|&image| entropies[image]).sum::<f64>() / n;
     if of_means > 0.0 { explained / of_means } else { 0.0 }
 }
 
-/// The entropy of a yes with this probability, in nats.
-fn entropy(p: f64) -> f64 {
-    [p, 1.0 - p].into_iter().filter(|p| *p > 0.0).map(|p| -p * p.ln()).sum()
+/// The entropy of a yes with this probability.
+fn of_yes(p: f64) -> f64 {
+    entropy(&[p, 1.0 - p])
 }

@@ -168,6 +168,12 @@ impl PixelTrials<'_> {
         (0..n).map(|i| i * self.images.len() / n).collect()
     }
 
+    /// The usual values besides the given ones.
+    fn usual(&self) -> impl Iterator<Item = PixelValues> + Clone {
+        let usual = [Color::Rgb, Color::Bgr].into_iter().flat_map(candidates);
+        usual.filter(|values| !values.is_same(&self.given))
+    }
+
     /// Calls `run` with the inputs that `values` make of the images at `indices`, on all threads; results are in their order.
     fn of_images<T: Send>(
         &self,
@@ -207,6 +213,11 @@ fn candidates(color: Color) -> Vec<PixelValues> {
     ]
     .map(|(scale, mean, std)| PixelValues { color, scale, mean, std })
     .into()
+}
+
+/// The entropy of probabilities, in nats.
+fn entropy(p: &[f64]) -> f64 {
+    -p.iter().filter(|p| **p > 0.0).map(|p| p * p.ln()).sum::<f64>()
 }
 
 /// Sets of the images at `indices`, drawn with replacement; the first is that of all of them.

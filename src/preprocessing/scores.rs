@@ -6,8 +6,8 @@
 //! no less than the figure, so that a candidate whose mutual information is too low needs no changed images; and where it is
 //! too low on a few images, no others.
 
-use super::{BetterScores, MARGIN, PixelTrials, bootstraps, candidates, is_clearly_higher};
-use crate::data::{Array, Color, FittedImage, PixelValues, Values};
+use super::{BetterScores, MARGIN, PixelTrials, bootstraps, entropy, is_clearly_higher};
+use crate::data::{Array, FittedImage, PixelValues, Values};
 use crate::engine::Session;
 use crate::metrics::{EvaluatedOutput, FloatOutput, n_classes};
 use anyhow::Result;
@@ -34,8 +34,7 @@ pub fn search(trials: &PixelTrials, outputs: &[EvaluatedOutput]) -> Result<Optio
         return Ok(None);
     }
     let Some(mut given) = Scores::new(trials, &all, &trials.given, outputs)? else { return Ok(None) };
-    let usual = [Color::Rgb, Color::Bgr].into_iter().flat_map(candidates);
-    let usual = usual.filter(|values| !values.is_same(&trials.given));
+    let usual = trials.usual();
     let others: Vec<Scores> = if given.are_class_scores {
         let others = usual.map(|values| Scores::of_no_image(trials, values)).collect();
         let others = left_over(trials, &mut given, others, outputs)?;
@@ -231,10 +230,6 @@ fn probabilities(scores: &[f32]) -> Vec<f64> {
     let powers: Vec<f64> = scores.iter().map(|score| (score - largest).exp()).collect();
     let sum: f64 = powers.iter().sum();
     powers.into_iter().map(|power| power / sum).collect()
-}
-
-fn entropy(p: &[f64]) -> f64 {
-    -p.iter().filter(|p| **p > 0.0).map(|p| p * p.ln()).sum::<f64>()
 }
 
 fn mean<'p>(rows: impl Iterator<Item = &'p Vec<f64>>) -> Vec<f64> {

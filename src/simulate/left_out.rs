@@ -5,7 +5,7 @@
 
 use crate::onnx::graph::{GraphIndex, names_read};
 use crate::onnx::node::SHAPED_BY_VALUES;
-use crate::onnx::proto::{GraphProto, ModelProto, ValueInfoProto};
+use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
 use crate::onnx::value_info::ValueInfos;
 use anyhow::Result;
 use std::borrow::Cow;
@@ -66,9 +66,14 @@ pub fn simulated_graph(model: &ModelProto) -> Result<Cow<'_, GraphProto>> {
 }
 
 fn behind_shapes(graph: &GraphProto) -> BTreeSet<usize> {
+    let is_shaped = |node: &NodeProto| SHAPED_BY_VALUES.contains(&node.op_type());
     let (mut shaped, mut found) = (BTreeSet::new(), BTreeSet::new());
+    // Every pass asks: most networks have no such node.
+    if !graph.node.iter().any(is_shaped) {
+        return found;
+    }
     for (node_idx, node) in graph.node.iter().enumerate() {
-        if SHAPED_BY_VALUES.contains(&node.op_type()) || names_read(node).iter().any(|name| shaped.contains(name)) {
+        if is_shaped(node) || names_read(node).iter().any(|name| shaped.contains(name)) {
             shaped.extend(node.output.iter().map(String::as_str));
             found.insert(node_idx);
         }
