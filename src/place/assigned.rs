@@ -1,26 +1,26 @@
-//! Precisions of single nodes that mixed precision chose, in place of those of the table's rows.
+//! Precisions of single nodes that mixed precision chose, which replace those of the table's rows.
 
 use super::Draft;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The name that stands for a rule where a node was left float.
+/// The name that marks have instead of the name of a rule.
 pub(super) const RULE: &str = "mixed_precision";
 
-/// Nodes with another precision than the table gives them, by position in the graph.
+/// The nodes with another precision than the table gives them, by position in the graph.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Assigned {
     /// Nodes that stay float, with the reason.
     pub float: BTreeMap<usize, String>,
     /// Types of the activations that a node reads and writes.
     pub activations: BTreeMap<usize, String>,
-    /// Types of the nodes' weights.
+    /// Types of the weights of nodes.
     pub weights: BTreeMap<usize, String>,
-    /// Nodes in a region of wider types: they have the rows of the table's region.
+    /// Nodes in a region of wider types, to which the rows of the table's region apply.
     pub region: BTreeSet<usize>,
 }
 
 impl Assigned {
-    /// Applies the float nodes and the region, before the rules run.
+    /// Applies the float nodes and the region. Must run before the rules.
     pub(super) fn leave_float(&self, draft: &mut Draft) {
         draft.rule = RULE;
         draft.region.extend(&self.region);
@@ -29,7 +29,7 @@ impl Assigned {
         }
     }
 
-    /// Applies the types, after the rules, which may have set types of their own.
+    /// Applies the types. Must run after the rules, which may have set types of their own.
     pub(super) fn set_types(&self, draft: &mut Draft) {
         for (&node_idx, qtype) in &self.weights {
             draft.set_types(node_idx, None, Some(qtype));
@@ -44,7 +44,7 @@ impl Assigned {
 }
 
 impl<'a> Draft<'a> {
-    /// Quantizes what the copies at the borders of a region read; the copies are quantized where others read them.
+    /// Quantizes the input of each copy at the border of a region whose output is quantized.
     pub(super) fn quantize_copies(&mut self) {
         if self.region.is_empty() {
             return;
@@ -57,12 +57,13 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Whether the node is a copy at the border of a region, in whose place the written model has a conversion.
+    /// Whether the node is a copy at the border of a region. The written model has a conversion in its place.
     pub(super) fn is_copy(&self, node_idx: usize) -> bool {
         !self.region.is_empty() && self.op(node_idx) == "Identity" && self.edges.contains_key(&(node_idx, 0))
     }
 
-    /// The quantized inputs of a node, and its quantized outputs, looked for after the operators fused to the node.
+    /// Returns the quantized inputs of a node, and its quantized outputs, which may lie after operators fused to the
+    /// node.
     fn quantizers_around(&self, node_idx: usize) -> Vec<&'a str> {
         let graph = self.graph;
         let Some(node) = graph.node.get(node_idx) else { return Vec::new() };

@@ -3,8 +3,8 @@
 use super::{Draft, Rule};
 use crate::scheme::{ParameterKind, RuleCall};
 
-/// Leaves the two products of an attention float where the backend has no fused kernel for it.
-/// Source: Model-Optimizer, `find_nodes_from_mha_to_exclude` and `partitioning`.
+/// Leaves the two products of an attention float if the backend has no fused kernel for the attention. Source:
+/// Model-Optimizer, `find_nodes_from_mha_to_exclude` and `partitioning`.
 pub const SKIP_ATTENTION_SCORES: Rule = Rule {
     name: "skip_attention_scores",
     about: "attention (MatMul, Softmax, MatMul) with an added mask, or over a sequence longer than `max_sequence`, stays float",
@@ -36,8 +36,8 @@ fn skip_attention_scores(draft: &mut Draft, call: &RuleCall) {
     }
 }
 
-/// The product that the attention scores come from, looked for before scaling, clipping, reshaping and an added mask;
-/// and whether there is a mask.
+/// Returns the product that computes the attention scores, and whether a mask is added. Between the product and
+/// `scores` may be scalings, clippings, reshapings and the Add of the mask.
 pub(super) fn scores_product(draft: &Draft, scores: &str) -> Option<(usize, bool)> {
     let (mut tensor, mut masked) = (scores, false);
     for _ in 0..8 {

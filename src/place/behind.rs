@@ -5,10 +5,11 @@ use crate::onnx::node::PRODUCTS;
 use crate::onnx::proto::GraphProto;
 use std::collections::BTreeSet;
 
-/// Operators that always follow: ranges make them redundant, or they run between quantizers.
+/// Operators that always belong to the layer before: ranges make them redundant, or they run between quantizers.
 pub(super) const FOLLOWERS: [&str; 2] = ["Relu", "Clip"];
 
-/// The layers, and those nodes after them for which `may_follow` holds and that read nothing else, up to the next layers.
+/// Returns `layers` and the nodes after them, up to the next layers. A node is taken if `may_follow` holds for it or it
+/// is a Relu or Clip, and if it reads only constants and outputs of taken nodes.
 pub fn with_followers(
     graph: &GraphProto,
     layers: &BTreeSet<usize>,

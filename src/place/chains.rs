@@ -16,7 +16,7 @@ fn skip_layer_norm_chains(draft: &mut Draft, _: &RuleCall) {
     leave_chains_float(draft, "Sqrt", |draft, sqrt| draft.layer_norm_around(sqrt), "part of a layer normalization");
 }
 
-/// Leaves the nodes float that `around` finds around each node of an operator.
+/// Leaves the nodes float that `around` returns for each node of operator `op_type`.
 fn leave_chains_float(draft: &mut Draft, op_type: &str, around: fn(&Draft, usize) -> Option<Vec<usize>>, reason: &str) {
     for node_idx in 0..draft.graph.node.len() {
         if draft.op(node_idx) == op_type {
@@ -27,7 +27,7 @@ fn leave_chains_float(draft: &mut Draft, op_type: &str, around: fn(&Draft, usize
     }
 }
 
-/// Leaves spelled-out Softmax float, as the operator is. JAX has no other form.
+/// Leaves a spelled-out Softmax float, like the operator Softmax. JAX has no other form.
 pub const SKIP_SOFTMAX_CHAINS: Rule = Rule {
     name: "skip_softmax_chains",
     about: "a Softmax spelled out (ReduceMax, Sub, Exp, ReduceSum, Div) stays float",
@@ -39,7 +39,7 @@ fn skip_softmax_chains(draft: &mut Draft, _: &RuleCall) {
     leave_chains_float(draft, "Exp", |draft, exp| draft.softmax_around(exp), "part of a Softmax");
 }
 
-/// Leaves spelled-out GELU float. Source: Model-Optimizer, `partitioning.py` (Div-Erf-Add-Mul-Mul).
+/// Leaves a spelled-out GELU float. Source: Model-Optimizer, `partitioning.py` (Div-Erf-Add-Mul-Mul).
 pub const SKIP_GELU_CHAINS: Rule = Rule {
     name: "skip_gelu_chains",
     about: "a GELU spelled out (Div, Erf, Add, Mul, Mul, or with Tanh and a cube) stays float",

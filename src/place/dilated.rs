@@ -4,8 +4,9 @@ use super::{Draft, Rule};
 use crate::onnx::node::attribute;
 use crate::scheme::RuleCall;
 
-/// Leaves average pooling with dilations float. Source: microsoft/onnxruntime, `core/graph/contrib_ops/quantization_defs.cc`:
-/// QLinearAveragePool, which takes its place between Q/DQ, has no such attribute, and the model is refused.
+/// Leaves average pooling with dilations float. Source: microsoft/onnxruntime,
+/// `core/graph/contrib_ops/quantization_defs.cc`: QLinearAveragePool, which replaces an AveragePool between Q/DQ, has
+/// no such attribute, and the model is refused.
 pub const SKIP_DILATED_POOLS: Rule = Rule {
     name: "skip_dilated_pools",
     about: "an AveragePool with the attribute `dilations` stays float, with its input",

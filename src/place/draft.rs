@@ -9,7 +9,7 @@ use crate::onnx::value_info::ValueInfos;
 use crate::scheme::{OpRow, Scheme};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A mark on a use or a tensor, with the rule that made it.
+/// A mark on a node, a use or a tensor, with the rule that made it.
 #[derive(Debug, Clone)]
 pub(super) struct Mark {
     pub rule: &'static str,
@@ -22,7 +22,7 @@ const FIRST_INPUT_ONLY: &[&str] = &[
     "GroupNormalization", "Dropout",
 ];
 
-/// Placement in progress.
+/// A placement in progress: the marks that rules have made so far.
 pub struct Draft<'a> {
     /// The graph.
     pub graph: &'a GraphProto,
@@ -43,26 +43,27 @@ pub struct Draft<'a> {
     pub(super) float_edges: BTreeSet<Edge>,
     /// Outputs of the network that are quantized.
     pub(super) network_outputs: BTreeMap<&'a str, Mark>,
-    /// Clips by their output tensor, to be removed where the range clips the same.
+    /// Clips by their output tensor, which are removed if the quantized range ends at their bounds.
     pub(super) clips: BTreeMap<&'a str, FoldableClip>,
-    /// Types of single uses and of single nodes' weights, in place of those of their rows.
+    /// Types of single uses, and of the weights of single nodes. They replace the types of the table's rows.
     pub(super) input_types: BTreeMap<Edge, String>,
     pub(super) weight_types: BTreeMap<usize, String>,
-    /// Types of whole sharing groups, by the group's name, in place of those of their readers.
+    /// Types of whole sharing groups, by the group's name. They replace the types that the readers ask for.
     pub(super) group_types: BTreeMap<&'a str, String>,
-    /// Nodes with only weights or constants quantized.
+    /// Nodes of which only weights or constants are quantized.
     pub(super) weights_alone: BTreeSet<usize>,
-    /// Linear layers of transformers: their inputs keep their largest values.
+    /// Linear layers of transformers, whose input ranges hold every value.
     pub(super) linear: BTreeSet<usize>,
     /// Nodes with quantized inputs and float outputs.
     pub(super) float_outputs: BTreeSet<usize>,
     /// For an Add that is fused to a convolution: the input that stays float.
     pub(super) fused_input: BTreeMap<usize, usize>,
-    /// Activation functions between a quantized operator and the quantizer of its output, with the operator.
+    /// Operators between a quantized operator and the quantizer of its output, each with the position of the quantized
+    /// operator.
     pub(super) passed: BTreeMap<usize, usize>,
-    /// Tensors whose ranges are very unlike those that they are joined with.
+    /// Tensors whose ranges are much narrower than those of the tensors that they are joined with.
     pub(super) unlike: BTreeSet<String>,
-    /// Parent links of the sharing groups.
+    /// Parent links of the sharing groups: each tensor to the next one on the way to the group's name.
     pub(super) shared_with: BTreeMap<&'a str, &'a str>,
 }
 
@@ -174,7 +175,7 @@ impl<'a> Draft<'a> {
         found.next_back()
     }
 
-    /// Quantizes one use, where its tensor is an activation.
+    /// Quantizes one use if its tensor is an activation and no rule keeps the use float.
     pub fn quantize_edge(&mut self, edge: Edge, reason: impl Into<String>) {
         let Some(name) = self.graph.node[edge.0].input.get(edge.1) else { return };
         let open = !name.is_empty() && !self.is_constant(name) && self.value_info.is_float(name);
@@ -201,7 +202,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Gives one node another type of inputs or of weight than its row has.
+    /// Gives the inputs or the weight of one node another type than the node's row has.
     pub fn set_types(&mut self, node_idx: usize, input: Option<&str>, weight: Option<&str>) {
         for input_idx in 0..self.graph.node[node_idx].input.len() {
             let edge = (node_idx, input_idx);
@@ -210,12 +211,12 @@ impl<'a> Draft<'a> {
         self.weight_types.extend(weight.map(|name| (node_idx, name.to_string())));
     }
 
-    /// Gives one use another type than its node's row has.
+    /// Gives one use another type than the node's row has.
     pub fn set_input_type(&mut self, edge: Edge, qtype: &str) {
         self.input_types.insert(edge, qtype.to_string());
     }
 
-    /// Marks the node that produces `tensor` for removal where the range of `tensor` clips the same.
+    /// Marks the node that produces `tensor` for removal if the range of `tensor` ends at the node's bounds.
     pub fn fold_clip(&mut self, tensor: &str, clip: FoldableClip) {
         let Some(name) = self.tensor_name(tensor) else { return };
         self.clips.insert(name, clip);
@@ -240,7 +241,7 @@ impl<'a> Draft<'a> {
         self.whole.entry(name).or_insert(mark);
     }
 
-    /// Whether a use reads the tensor quantized, or it is a quantized output of the network.
+    /// Whether a use reads the tensor quantized, or the tensor is a quantized output of the network.
     pub fn is_quantizer(&self, tensor: &str) -> bool {
         self.whole.contains_key(tensor)
             || self.network_outputs.contains_key(tensor)
@@ -273,7 +274,7 @@ impl<'a> Draft<'a> {
         tensor
     }
 
-    /// The graph's own copy of a name.
+    /// Returns the graph's own string of a tensor name, which lives as long as the graph.
     fn tensor_name(&self, tensor: &str) -> Option<&'a str> {
         if let Some(node) = self.index.producer(tensor) {
             return node.output.iter().map(String::as_str).find(|name| *name == tensor);

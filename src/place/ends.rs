@@ -15,8 +15,8 @@ pub enum NetworkEnd {
 }
 
 impl Draft<'_> {
-    /// Open nodes of `ops` (all operators with a weight row if empty) with a constant weight that no other of them
-    /// precedes (first) or follows (last).
+    /// Returns the layers at an end of the network. Layers are nodes of `ops` (of all operators with a weight row if
+    /// empty) that have a constant weight and may still be quantized.
     pub(super) fn end_layers(&self, end: NetworkEnd, ops: &[String]) -> Vec<usize> {
         let is_layer = |node_idx: usize| {
             let op = self.graph.node[node_idx].op_type();
@@ -28,7 +28,8 @@ impl Draft<'_> {
     }
 }
 
-/// Nodes for which `is_layer` holds and that no other of them precedes (first) or follows (last), in order.
+/// Returns the layers (nodes for which `is_layer` holds) that no other layer precedes (first) or follows (last), in
+/// order.
 pub fn layers_at_end(graph: &GraphProto, end: NetworkEnd, is_layer: impl Fn(usize) -> bool) -> Vec<usize> {
     let n = graph.node.len();
     let order: Vec<usize> = match end {

@@ -5,8 +5,9 @@ use super::{Draft, Rule};
 use crate::onnx::node;
 use crate::scheme::RuleCall;
 
-/// Leaves the product of a Softmax with a few constant columns float: positions on a map, bins of a distance, ages. A position
-/// is finer than a step of the grid, and most probabilities are far below a step of 1/255.
+/// Leaves the product of a Softmax with a constant of few columns float. Such a product is an expectation: a position
+/// on a map, a distance from its bins, an age. A position is finer than a step of the grid, and most probabilities are
+/// far below a step of 1/255.
 pub const SKIP_EXPECTATIONS: Rule = Rule {
     name: "skip_expectations",
     about: "a product of a Softmax with a constant of few columns stays float: an expectation, as of the position of a peak",
@@ -28,7 +29,7 @@ fn skip_expectations(draft: &mut Draft, _: &RuleCall) {
 }
 
 impl Draft<'_> {
-    /// Output channels of the constant that a layer multiplies with.
+    /// Returns the number of output channels of a layer's weight.
     fn columns(&self, node_idx: usize) -> Option<i64> {
         let (node, input_idx) = (&self.graph.node[node_idx], self.weight_input(node_idx)?);
         let dims = &self.index.initializer(node.input.get(input_idx)?)?.dims;

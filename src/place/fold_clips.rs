@@ -26,7 +26,7 @@ fn fold_clips(draft: &mut Draft, call: &RuleCall) {
         let (Some(input), [output]) = (node.input.first(), node.output.as_slice()) else {
             continue;
         };
-        // Its input must be produced for it alone, and not be quantized.
+        // The node must be the only reader of its input, and the input must be computed and not quantized.
         let alone = draft.index.consumers(input) == [(node_idx, 0)]
             && draft.index.producer(input).is_some()
             && !draft.index.is_output(input)

@@ -12,19 +12,19 @@ const MAX_NODES: usize = 12;
 pub struct Gate {
     /// The input tensor.
     pub input: String,
-    /// All nodes, in the order of the graph.
+    /// All nodes of the gate, in the order of the graph.
     pub nodes: Vec<usize>,
 }
 
 impl Gate {
-    /// Whether a node has one of these operators.
+    /// Whether a node of the gate has one of these operators.
     pub fn has(&self, draft: &Draft, ops: &[&str]) -> bool {
         self.nodes.iter().any(|&node_idx| ops.contains(&draft.graph.node[node_idx].op_type()))
     }
 }
 
 impl Draft<'_> {
-    /// Every gate of the graph: `x * f(x)`, and the scalings by constants that are its only readers.
+    /// Returns every gate of the graph: `x * f(x)`, and the scalings by constants that alone read the product.
     pub fn gates(&self) -> Vec<Gate> {
         let mut gates = Vec::new();
         for (node_idx, node) in self.graph.node.iter().enumerate() {
@@ -72,7 +72,8 @@ impl Draft<'_> {
         inputs.iter().all(|&i| self.pointwise_between(from, &node.input[i], nodes))
     }
 
-    /// The tensor that a product or quotient with a constant scales, and that node.
+    /// Returns the tensor that a product or quotient with a constant scales, and the position of the product or
+    /// quotient.
     fn source_of_scaling(&self, tensor: &str) -> Option<(&str, usize)> {
         let node_idx = self.index.producer_idx(tensor)?;
         let inputs = self.activation_inputs(node_idx);
@@ -81,7 +82,8 @@ impl Draft<'_> {
         scales.then(|| (node.input[inputs[0]].as_str(), node_idx))
     }
 
-    /// Products and quotients with a constant after the node, each the only reader of the one before.
+    /// Returns the chain of products and quotients with a constant after the node. Each is the only reader of the one
+    /// before.
     fn scalings_behind(&self, mut node_idx: usize) -> Vec<usize> {
         let mut found = Vec::new();
         while let Some(output) = self.graph.node[node_idx].output.first() {

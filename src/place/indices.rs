@@ -6,7 +6,8 @@ use crate::onnx::node;
 use crate::onnx::tensor::DataType;
 use std::collections::BTreeSet;
 
-/// Operators of index arithmetic, besides those that move values. The result of any other operator is not a mere index.
+/// Operators of index arithmetic, besides those that move values. The result of any other operator does not count as an
+/// index.
 #[rustfmt::skip]
 const ARITHMETIC: &[&str] = &[
     "Abs", "Add", "Ceil", "Clip", "Concat", "CumSum", "Div", "Floor", "Max", "Min", "Mod", "Mul", "Neg", "Relu", "Round",

@@ -5,8 +5,9 @@ use super::{Draft, Rule};
 use crate::scheme::RuleCall;
 use std::collections::BTreeSet;
 
-/// Leaves float where a sample is normalized by its own statistics, and where its outputs get its scale and offset back:
-/// these differ from sample to sample by orders of magnitude, which no range of all samples resolves.
+/// Leaves the operators float that normalize a sample by its own statistics, and those that give the scale and offset
+/// back to the outputs. Such statistics differ from sample to sample by orders of magnitude, which no range of all
+/// samples resolves.
 pub const SKIP_INPUT_STATISTICS: Rule = Rule {
     name: "skip_input_statistics",
     about: "an elementwise operator stays float where an operand is a mean, sum, norm or extreme of an input of the \
@@ -19,7 +20,8 @@ pub const SKIP_INPUT_STATISTICS: Rule = Rule {
 const REDUCTIONS: &[&str] = &["ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2"];
 
 fn skip_input_statistics(draft: &mut Draft, _: &RuleCall) {
-    // Tensors that only elementwise operators and moves separate from an input, and statistics of these.
+    // `inputs` has the tensors that only elementwise operators and moves separate from an input of the network.
+    // `statistics` has the statistics of such tensors.
     let mut inputs: BTreeSet<&str> = draft.graph.input.iter().map(|input| input.name()).collect();
     let mut statistics: BTreeSet<&str> = BTreeSet::new();
     for (node_idx, node) in draft.graph.node.iter().enumerate() {

@@ -5,8 +5,8 @@ use crate::onnx::node::{attribute, int};
 use crate::onnx::proto::NodeProto;
 use crate::scheme::{ParameterKind, RuleCall};
 
-/// Gives ungrouped 3x3 convolutions of stride 1 a weight type of their own: Winograd's transform needs
-/// head room. Source: esp-ppq, `quantizer/NCNNQuantizer.py` (6 bits for ncnn).
+/// Gives ungrouped 3x3 convolutions of stride 1 a weight type of their own: Winograd's transform needs headroom.
+/// Source: esp-ppq, `quantizer/NCNNQuantizer.py` (6 bits for ncnn).
 pub const SET_WINOGRAD_TYPES: Rule = Rule {
     name: "set_winograd_types",
     about: "ungrouped 3x3 convolutions of stride 1 and dilation 1 get the weight type `weight`",

@@ -6,7 +6,7 @@ use crate::scheme::RuleCall;
 use std::collections::BTreeSet;
 
 /// Leaves the operators between a layer and a Log or Sqrt float: the result depends on the ratio of values, and 8 bits
-/// have one value for everything below half a step. In a spectrogram that is most of it.
+/// have one value for everything below half a step. Most values of a spectrogram lie there.
 pub const SKIP_LOG_CHAINS: Rule = Rule {
     name: "skip_log_chains",
     about: "between a layer and a Log, operators without a weight and the output of the layer stay float; between a \
@@ -19,10 +19,10 @@ pub const SKIP_LOG_CHAINS: Rule = Rule {
 /// Operators in front of a logarithm, besides pointwise ones and those that move values.
 const JOINING: &[&str] = &["Concat", "Pad", "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "Where", "Cast"];
 
-/// Functions of which a logarithm may be taken whatever the precision of their input.
+/// Functions whose input needs no float in front of a logarithm.
 const SATURATING: &[&str] = &["Sigmoid", "HardSigmoid", "Softmax"];
 
-/// Operators of the transform of a signal, besides layers and those above.
+/// Operators of a signal's transform, besides layers, [`BINARY`], [`MOVES`] and [`JOINING`].
 const LINEAR: &[&str] = &["Neg", "Abs", "Sqrt", "BatchNormalization"];
 
 fn skip_log_chains(draft: &mut Draft, _: &RuleCall) {
@@ -39,25 +39,26 @@ fn skip_log_chains(draft: &mut Draft, _: &RuleCall) {
     }
 }
 
-/// The nodes in front of another one, by position.
+/// The nodes in front of a Log or Sqrt, by position.
 #[derive(Default)]
 struct Before {
     nodes: BTreeSet<usize>,
-    /// Layers with a weight in front of these.
+    /// Layers with a weight in front of `nodes`.
     layers: BTreeSet<usize>,
 }
 
 impl Draft<'_> {
-    /// Everything in front of a Log, where that only transforms inputs of the network. `None` elsewhere.
+    /// Returns all nodes in front of a Log if they only transform inputs of the network; `None` if any other operator
+    /// is among them.
     fn spectrum(&self, log: usize) -> Option<Before> {
         let mut found = Before::default();
-        // With each node, whether a layer is behind it.
+        // Each node to visit, and whether a layer lies between the node and the Log.
         let mut pending = vec![(log, false)];
         while let Some((node_idx, has_layer)) = pending.pop() {
             for before in self.activation_producers(node_idx) {
                 let op = self.op(before);
                 let is_layer = self.weight_input(before).is_some();
-                // A Clip behind all layers keeps the Log from zero.
+                // A Clip behind all layers keeps zero from the Log.
                 let is_floor = op == "Clip" && !has_layer;
                 if !is_layer && !is_floor && ![BINARY, MOVES, JOINING, LINEAR].iter().any(|list| list.contains(&op)) {
                     return None;
@@ -83,7 +84,7 @@ impl Draft<'_> {
         Before { nodes, layers: BTreeSet::new() }
     }
 
-    /// The operators without a weight that a node is computed by, back to layers or to a node that `ends` the search.
+    /// Returns the operators without a weight in front of a node, back to layers or to nodes for which `ends` holds.
     fn in_front_of(&self, node_idx: usize, ends: impl Fn(usize) -> bool) -> Before {
         let mut found = Before::default();
         let mut pending = vec![node_idx];

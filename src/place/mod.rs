@@ -65,11 +65,11 @@ use std::collections::BTreeSet;
 
 /// A placement rule: it marks tensors to quantize, or nodes that stay float.
 pub struct Rule {
-    /// The name in a backend's table.
+    /// The name of the rule in a backend's table.
     pub name: &'static str,
     /// One-line description.
     pub about: &'static str,
-    /// Its parameters; any other one in a table is an error.
+    /// The parameters that it takes. Any other parameter in a table is an error.
     pub takes: Takes,
     /// Marks nodes and uses of the draft.
     pub apply: fn(&mut Draft, &RuleCall),
@@ -140,7 +140,7 @@ pub struct ActivationQuantizer {
     pub linear: bool,
     /// The Clip or Relu that produces the tensor, if it may be removed where the range clips the same.
     pub clip: Option<clips::FoldableClip>,
-    /// Quantizers with the same number share quantization parameters.
+    /// Number of the sharing group: quantizers with the same number share quantization parameters.
     pub group: usize,
     /// Parameters that the table prescribes for the producer's output.
     pub fixed: Option<FixedGrid>,
@@ -187,18 +187,18 @@ pub struct BiasQuantizer {
     pub qtype: Option<String>,
     /// The node's quantized input.
     pub input: String,
-    /// Index into [`Placement::weights`].
+    /// Index of the node's weight in [`Placement::weights`].
     pub weight: usize,
     /// The node and input index.
     pub edge: Edge,
 }
 
-/// Why a node has no quantizers.
+/// The cause for which a node has no quantizers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FloatCause {
-    /// A rule of the scheme, or the user, left it float.
+    /// A rule of the scheme or the user left the node float.
     Rule,
-    /// It is fused to the quantized operator at this position, as a Relu after a Conv.
+    /// The node is fused to the quantized operator at this position, as a Relu after a Conv.
     Fused(usize),
     /// The scheme does not list its operator.
     NotListed,
@@ -224,9 +224,9 @@ pub struct FloatNode {
 pub struct Join {
     /// Position of the node.
     pub node: usize,
-    /// The joined tensors, looked for before operators that only move values.
+    /// The joined tensors: for an input that an operator only moves, the quantized tensor before the move.
     pub inputs: Vec<String>,
-    /// The output, where it is quantized.
+    /// The output, if it is quantized.
     pub output: Option<String>,
     /// Whether the table lets inputs with very unlike ranges keep their own quantization parameters.
     pub may_part: bool,
@@ -243,7 +243,7 @@ pub struct Placement {
     pub biases: Vec<BiasQuantizer>,
     /// Nodes that compute on quantized inputs, by position.
     pub quantized_nodes: Vec<usize>,
-    /// Nodes with float outputs that stay float, by position.
+    /// Nodes with float outputs that compute in float, by position.
     pub float_nodes: Vec<FloatNode>,
     /// Detector tails: the operators that compute boxes and scores. The table decides whether they stay float.
     pub tails: Vec<DetectorTail>,
@@ -284,9 +284,9 @@ pub struct Selection {
     only: Vec<Pattern>,
     /// Names of Muls that scale channels in float.
     scaling: BTreeSet<String>,
-    /// Tensors whose ranges are very unlike those that they are joined with.
+    /// Tensors whose ranges are much narrower than those of the tensors that they are joined with.
     unlike: BTreeSet<String>,
-    /// Nodes in the table's region of wider types, by the first output of each.
+    /// Nodes in the table's region of wider types, by the name of each node's first output.
     wide: BTreeSet<String>,
     /// Tensors with values that no grid holds.
     off_grid: OffGrid,
@@ -321,29 +321,29 @@ impl Selection {
         })
     }
 
-    /// The same for a graph that may have Muls with these names, which scale channels before a quantizer: they and
-    /// their inputs stay float.
+    /// Returns the selection with the names of Muls that scale channels before a quantizer. These Muls and their inputs
+    /// stay float. The graph need not have a Mul of each name.
     pub fn with_scaling(&self, names: BTreeSet<String>) -> Selection {
         Selection { scaling: names, ..self.clone() }
     }
 
-    /// The same with tensors that keep their own quantization parameters where they are joined with others, if the
-    /// table allows it.
+    /// Returns the selection with tensors that keep their own quantization parameters at a join, if the table allows
+    /// it.
     pub fn with_unlike(&self, tensors: BTreeSet<String>) -> Selection {
         Selection { unlike: tensors, ..self.clone() }
     }
 
-    /// The same with nodes in the table's region of wider types, by the first output of each.
+    /// Returns the selection with nodes in the table's region of wider types, by the name of each node's first output.
     pub fn with_wide(&self, outputs: BTreeSet<String>) -> Selection {
         Selection { wide: outputs, ..self.clone() }
     }
 
-    /// The same with tensors that some nodes read as float, as their values are on no grid.
+    /// Returns the selection with tensors that some nodes read as float, because no grid holds their values.
     pub fn with_off_grid(&self, tensors: OffGrid) -> Selection {
         Selection { off_grid: tensors, ..self.clone() }
     }
 
-    /// Patterns that match no node of `graph`.
+    /// Returns the patterns that match no node of `graph`.
     pub fn unmatched(&self, graph: &GraphProto) -> Vec<String> {
         let patterns = self.exclude.iter().chain(&self.only);
         let idle = patterns.filter(|p| !graph.node.iter().any(|node| p.matches(node)));
@@ -377,7 +377,7 @@ pub fn place(graph: &GraphProto, value_info: &ValueInfos, scheme: &Scheme, selec
     place_assigned(graph, value_info, scheme, selection, &Assigned::default())
 }
 
-/// As [`place`], with assigned precisions of single nodes.
+/// Applies the rules of `scheme` to `graph`, with assigned precisions of single nodes.
 pub fn place_assigned(
     graph: &GraphProto,
     value_info: &ValueInfos,

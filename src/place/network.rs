@@ -46,8 +46,8 @@ fn quantize_network_outputs(draft: &mut Draft, call: &RuleCall) {
 const RECTIFIERS: &[&str] = &["Relu", "Clip", "LeakyRelu"];
 
 impl<'a> Draft<'a> {
-    /// The quantized outputs of the network, and the tensors whose moved or rectified values they are: an error of
-    /// these is an error of the outputs.
+    /// Returns the quantized outputs of the network, and the tensors that become these outputs by moves and rectifiers
+    /// alone. An error in such a tensor is an error in the output.
     pub(super) fn values_of_outputs(&self) -> BTreeSet<&'a str> {
         let mut found = BTreeSet::new();
         for &output in self.network_outputs.keys() {

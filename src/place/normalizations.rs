@@ -11,8 +11,9 @@ const REDUCTIONS: &[&str] = &["ReduceMean", "ReduceSum", "ReduceMax"];
 const MAX_NODES: usize = 12;
 
 impl Draft<'_> {
-    /// The nodes of the layer or RMS normalization that a Sqrt belongs to: means of squares or of squared differences
-    /// (or the mean of squares minus the square of the mean), the deviation, the normalized tensor, its scale and shift.
+    /// Returns the nodes of the layer or RMS normalization that a Sqrt belongs to: means of squares or of squared
+    /// differences (or the mean of squares minus the square of the mean), the deviation, the normalized tensor, its
+    /// scale and shift.
     pub(super) fn layer_norm_around(&self, sqrt: usize) -> Option<Vec<usize>> {
         let (mut nodes, mut means) = (BTreeSet::from([sqrt]), BTreeSet::new());
         if !self.means_before(sqrt, &mut nodes, &mut means) || means.is_empty() {
@@ -26,8 +27,8 @@ impl Draft<'_> {
         self.divided(x, means, nodes)
     }
 
-    /// The nodes of the Softmax that an Exp belongs to: the quotient of exponentials and their sum, and the difference
-    /// from the largest value before.
+    /// Returns the nodes of the Softmax that an Exp belongs to: the quotient of exponentials and their sum, and before
+    /// the Exp the difference from the largest value.
     pub(super) fn softmax_around(&self, exp: usize) -> Option<Vec<usize>> {
         let output = self.graph.node[exp].output.first()?;
         let readers = self.index.value_readers(output).map(|edge| edge.0);
@@ -43,7 +44,8 @@ impl Draft<'_> {
         Some(nodes)
     }
 
-    /// Adds the nodes from means to `node_idx` and these means. False where it is computed from anything else.
+    /// Adds the nodes between the means and `node_idx` to `nodes`, and the means to `means`. Returns false if
+    /// `node_idx` is computed from anything but means and constants.
     fn means_before(&self, node_idx: usize, nodes: &mut BTreeSet<usize>, means: &mut BTreeSet<usize>) -> bool {
         nodes.insert(node_idx);
         let inputs = self.activation_inputs(node_idx);
@@ -63,7 +65,7 @@ impl Draft<'_> {
             })
     }
 
-    /// The square that a mean is taken of.
+    /// Returns the node that computes the squares of which `mean` is the mean.
     fn square_before(&self, mean: usize) -> Option<usize> {
         let square = self.index.producer_idx(self.graph.node[mean].input.first()?)?;
         self.is_square(square).then_some(square)
@@ -79,7 +81,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Whether a node is the difference of a tensor and its own statistic. Adds the reductions to `reductions`.
+    /// Whether a node is the difference of a tensor and the tensor's own statistic. Adds the reduction to `reductions`.
     fn is_centred(&self, node_idx: usize, reductions: &mut BTreeSet<usize>) -> bool {
         let [x, statistic] = self.graph.node[node_idx].input.as_slice() else { return false };
         if self.op(node_idx) != "Sub" {
@@ -96,8 +98,8 @@ impl Draft<'_> {
         reduction.is_some()
     }
 
-    /// All nodes that compute a tensor divided by its statistics, with the scale and shift by constants after it. `None`
-    /// where nothing is divided.
+    /// Returns `nodes` and all nodes that compute `x` divided by its statistics, with the scale and shift by constants
+    /// after the quotient. `None` if nothing is divided.
     fn divided(&self, x: &str, reductions: BTreeSet<usize>, mut nodes: BTreeSet<usize>) -> Option<Vec<usize>> {
         let (tensors, found) = self.computed(x, &reductions);
         let divides = |&i: &usize| match self.op(i) {
@@ -122,8 +124,9 @@ impl Draft<'_> {
         Some(nodes.into_iter().collect())
     }
 
-    /// The tensors that join a tensor with its statistics, and the nodes that compute these and only these from the
-    /// tensor, the reductions and constants.
+    /// Returns the tensors that are computed from both `x` and its statistics, and the nodes that compute these tensors
+    /// and the statistics. Such a node reads only `x`, results of `reductions`, outputs of other such nodes and
+    /// constants.
     fn computed<'g>(&'g self, x: &'g str, reductions: &BTreeSet<usize>) -> (BTreeSet<&'g str>, BTreeSet<usize>) {
         let (mut tensors, mut nodes) = (BTreeSet::new(), BTreeSet::new());
         let outputs = reductions.iter().filter_map(|&reduction| self.graph.node[reduction].output.first());

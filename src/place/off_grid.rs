@@ -1,21 +1,21 @@
-//! Tensors that some nodes read as float, as their values are on no grid.
+//! Tensors that some nodes read as float, because no grid holds their values.
 
 use super::Draft;
 use crate::onnx::node;
 use crate::onnx::proto::NodeProto;
 use std::collections::BTreeSet;
 
-/// Tensors with values that no grid holds, by what was observed of them.
+/// Tensors with observed values that no grid holds, by the kind of these values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OffGrid {
-    /// Values of minus infinity that are no mask of a Softmax alone: all nodes read them as float.
+    /// Tensors with minus infinity that are not the mask of a Softmax alone. All nodes read them as float.
     pub infinite: BTreeSet<String>,
-    /// Values that a grid rounds to 0, and that are not 0: nodes with a pole there read them as float.
+    /// Tensors with values other than 0 that a grid rounds to 0. Nodes with a pole at 0 read them as float.
     pub near_zero: BTreeSet<String>,
 }
 
 impl OffGrid {
-    /// Whether there are none.
+    /// Whether there are no such tensors.
     pub fn is_empty(&self) -> bool {
         self.infinite.is_empty() && self.near_zero.is_empty()
     }
@@ -26,7 +26,8 @@ pub fn has_pole(node: &NodeProto, input_idx: usize) -> bool {
     node::is_standard(node) && matches!((node.op_type(), input_idx), ("Div", 1) | ("Reciprocal" | "Log", 0))
 }
 
-/// Leaves the uses float. A node that the table would run on integers stays float with all its inputs.
+/// Leaves the uses float that read values which no grid holds. A node with a row in the table stays float with all its
+/// inputs.
 pub(super) fn leave_uses_float(draft: &mut Draft, tensors: &OffGrid) {
     for (node_idx, node) in draft.graph.node.iter().enumerate() {
         let reason = |input_idx: usize, name: &str| {

@@ -34,7 +34,8 @@ fn quantize_outputs(draft: &mut Draft, call: &RuleCall) {
     }
 }
 
-/// The tensor at the end of the chain of operators in `past` that alone reads `tensor`, and the positions of these.
+/// Returns the tensor at the end of the chain of `past` operators that alone reads `tensor`, and the positions of the
+/// chain's nodes.
 fn behind<'a>(draft: &Draft<'a>, mut tensor: &'a str, past: &[String]) -> (&'a str, Vec<usize>) {
     let (graph, mut passed) = (draft.graph, Vec::new());
     while let Some((node_idx, 0)) = draft.index.only_value_reader(tensor) {

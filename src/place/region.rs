@@ -12,26 +12,27 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Nodes that get the wider types of a table's region.
 #[derive(Debug, Clone, Default)]
 pub struct WideNodes {
-    /// The nodes, by the first output of each.
+    /// The nodes, by the name of each node's first output.
     pub outputs: BTreeSet<String>,
     /// A copy of each tensor that crosses the border, for the nodes on the other side.
     pub copies: Vec<InsertedCopy>,
 }
 
 impl WideNodes {
-    /// The region of these nodes. `None` where a tensor that crosses the border has no name for a copy, or has one already.
+    /// Returns the region of `nodes`. A tensor that crosses its border is copied under its name in `names`. `None` if
+    /// `names` has no name for the copy, or a node already makes a tensor of that name.
     pub fn of(graph: &GraphProto, nodes: &BTreeSet<usize>, names: &BTreeMap<String, String>) -> Option<WideNodes> {
         let outputs = nodes.iter().filter_map(|&node_idx| graph.node[node_idx].output.first().cloned()).collect();
         Some(WideNodes { outputs, copies: copies(graph, nodes, names)? })
     }
 
-    /// The tensor that `tensor` is a copy of, or `tensor` itself.
+    /// Returns the tensor of which `tensor` is a copy, or `tensor` itself.
     pub fn source<'t>(&'t self, tensor: &'t str) -> &'t str {
         let copy = self.copies.iter().find(|copy| copy.output == tensor);
         copy.map_or(tensor, |copy| &copy.tensor)
     }
 
-    /// The nodes of the tails that are wide: boxes in pixels and scores then share a grid of 16 bits.
+    /// Returns the region of all wide tails, in which boxes in pixels and scores share a grid of 16 bits.
     pub fn of_tails(
         graph: &GraphProto,
         value_info: &ValueInfos,
@@ -48,7 +49,7 @@ impl WideNodes {
 }
 
 impl DetectorTail {
-    /// Whether the table quantizes the whole tail, and its `region` has a row for each operator.
+    /// Whether the table quantizes the whole tail, and the table's `region` has a row for each operator of the tail.
     pub fn is_wide(&self, graph: &GraphProto, value_info: &ValueInfos, placement: &Placement, region: &Region) -> bool {
         self.nodes.iter().all(|node_idx| {
             let node = &graph.node[*node_idx];

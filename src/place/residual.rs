@@ -3,8 +3,8 @@
 use super::{Draft, Rule};
 use crate::scheme::RuleCall;
 
-/// Leaves one input of a residual Add float, so that the addition is fused to the convolution that produces it, and
-/// quantizes the other. Source: Model-Optimizer, `build_non_residual_input_map`.
+/// Leaves one input of a residual Add float and quantizes the other. The Add is then fused to the convolution that
+/// produces the float input. Source: Model-Optimizer, `build_non_residual_input_map`.
 pub const RESIDUAL_ADD_LONGEST_PATH_FLOAT: Rule = Rule {
     name: "residual_add_longest_path_float",
     about: "of the two inputs of a residual Add, the one on the longer path stays float, so that the Add is fused \

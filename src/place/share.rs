@@ -3,12 +3,12 @@
 use super::{Draft, Join, Rule, trace};
 use crate::scheme::{Constraint, ParameterKind, RuleCall};
 
-/// Tensors that keep their own quantization parameters where they are joined with others.
+/// The kinds of tensors that keep their own quantization parameters at a join.
 #[derive(Clone, Copy)]
 struct Apart {
-    /// Tensors whose range replaces a Clip: a wider one could not.
+    /// Tensors whose range replaces a Clip, which a wider range could not.
     clips: bool,
-    /// Tensors whose ranges are very unlike those of the others.
+    /// Tensors whose ranges are much narrower than those of the tensors that they are joined with.
     unlike: bool,
 }
 
@@ -28,8 +28,8 @@ fn share_scales(draft: &mut Draft, call: &RuleCall) {
     let apart = Apart { clips: call.number("clips_apart", 0) != 0, unlike: call.number(UNLIKE_APART, 0) != 0 };
     for (node_idx, node) in draft.graph.node.iter().enumerate() {
         let Some(constraint) = draft.table_row(node_idx).and_then(|row| row.constraint) else { continue };
-        // A node that was left float may read and write tensors with all uses quantized: between DQ and Q the target
-        // takes it for a quantized node.
+        // A node that was left float may read and write tensors with all uses quantized. The target takes such a node,
+        // between DQ and Q, for a quantized node.
         let is_open = draft.row(node_idx).is_some();
         let inputs = node.input.iter().enumerate();
         let inputs = inputs.filter(|(i, _)| is_open || draft.is_quantized_edge((node_idx, *i)));
@@ -54,7 +54,7 @@ fn share_scales(draft: &mut Draft, call: &RuleCall) {
                 }
             }
             Constraint::SameAsOutput => {
-                // Also where the output itself stays float: the kernel joins integers.
+                // The inputs share even if the output stays float, because the kernel joins integers.
                 let read = (0..node.input.len()).filter(|&i| draft.is_quantized_edge((node_idx, i)));
                 let read: Vec<String> = read.map(|i| node.input[i].clone()).collect();
                 for pair in draft.free_sources(&read, apart).windows(2) {
@@ -71,8 +71,9 @@ fn share_scales(draft: &mut Draft, call: &RuleCall) {
 }
 
 impl Draft<'_> {
-    /// The quantized tensors before `inputs` that may share parameters. Not those with a prescribed grid, on which the
-    /// others would saturate: there the backend requantizes. Nor those that stay apart.
+    /// Returns the quantized tensors before `inputs` that may share parameters. A tensor with a prescribed grid may
+    /// not: the other tensors would saturate on that grid, and the backend requantizes. Neither may a tensor that stays
+    /// apart.
     fn free_sources(&self, inputs: &[String], apart: Apart) -> Vec<String> {
         let sources = inputs.iter().filter_map(|name| self.quantizer_behind(name));
         let clips = |source: &str| self.clips.keys().any(|tensor| self.group_of(tensor) == self.group_of(source));
@@ -87,8 +88,8 @@ impl Draft<'_> {
         self.scheme.placement.iter().any(lets)
     }
 
-    /// Every operator that makes quantized tensors share parameters: Concat, and operators whose row has that
-    /// constraint.
+    /// Returns every operator that makes quantized tensors share parameters: Concat, and operators whose row constrains
+    /// their inputs to share.
     pub(super) fn joins(&self) -> Vec<Join> {
         let may_part = self.joins_apart();
         let join = |node_idx: usize| {

@@ -5,7 +5,7 @@ use crate::onnx::node;
 use crate::onnx::proto::GraphProto;
 use std::collections::BTreeMap;
 
-/// The way of a tensor to the Softmax that alone uses it.
+/// The path of a tensor to the Softmax that alone uses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SoftmaxRole {
     /// Directly, or through operators that move, select or clip values.
@@ -14,7 +14,7 @@ pub enum SoftmaxRole {
     Addend,
 }
 
-/// The role of every tensor that has one, initializers included.
+/// Returns the role of every tensor that has one, initializers included.
 pub(super) fn roles<'a>(graph: &'a GraphProto, index: &GraphIndex<'a>) -> BTreeMap<&'a str, SoftmaxRole> {
     let mut roles = BTreeMap::new();
     let mut note = |tensor: &'a str| {
@@ -59,7 +59,8 @@ fn role(
             _ => None,
         }
     };
-    // One Add among several readers is enough; one reader of another kind is too many.
+    // One reader by an Add makes the role `Addend`. One reader that leads to no Softmax leaves the tensor without a
+    // role.
     let uses: Option<Vec<SoftmaxRole>> = index.value_readers(tensor).map(of_use).collect();
     uses?.into_iter().max()
 }

@@ -28,7 +28,7 @@ fn skip_squeeze_excite(draft: &mut Draft, _: &RuleCall) {
 }
 
 impl Draft<'_> {
-    /// The mean of `x` that `gate` is computed from.
+    /// Returns the position of the mean of `x` from which `gate` is computed.
     fn mean_behind_gate(&self, gate: &str, x: &str) -> Option<usize> {
         const STEPS: &[&[&str]] = &[&["Sigmoid", "HardSigmoid"], &["Conv"]];
         let mut tensor = gate;

@@ -1,6 +1,6 @@
 //! Tails of detectors: the operators that compute boxes and scores from the output layers.
 //!
-//! They join coordinates in pixels with scores below 1. On a shared 8-bit grid the step is larger than any score.
+//! Tails join coordinates in pixels with scores below 1. On a shared 8-bit grid the step is larger than any score.
 
 use super::trace::MOVES;
 use super::{Draft, Rule};
@@ -31,20 +31,20 @@ fn skip_detector_tail(draft: &mut Draft, _: &RuleCall) {
 /// The tail of a detector.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DetectorTail {
-    /// Output layers, by position: layers with a weight that no other one follows. Empty where another layer predicts
-    /// the quality of boxes from their distributions.
+    /// Output layers, by position: layers with a trained weight that no other such layer follows. Empty where another
+    /// layer predicts the quality of boxes from their distributions.
     pub layers: Vec<usize>,
     /// The nodes after the output layers, by position.
     pub nodes: Vec<usize>,
-    /// The float tensors that the tail is computed from: the model can be cut at these.
+    /// The float tensors from which the tail is computed. The model can be cut at these tensors.
     pub begin: Vec<String>,
-    /// The node that tells the tail from the end of another network.
+    /// The node that distinguishes the tail of a detector from the end of another network.
     pub sign: usize,
-    /// The reason why this node tells.
+    /// The property of the node that shows a detector, as a phrase for messages.
     pub reason: &'static str,
 }
 
-/// Operators of tails, besides those that move values.
+/// Operators that a tail may have, besides those that move values.
 const OF_TAILS: &[&str] = &[
     "Abs", "Add", "And", "ArgMax", "Cast", "Ceil", "Clip", "Concat", "Div", "Equal", "Exp", "Floor", "GatherElements",
     "GatherND", "Greater", "GreaterOrEqual", "HardSigmoid", "LeakyRelu", "Less", "LessOrEqual", "Log", "LogSoftmax",
@@ -63,9 +63,9 @@ const PARTS: &[&str] = &["Gather", "GatherElements", "GatherND", "Slice", "Split
 const MIN_BINS: i64 = 4;
 
 impl Draft<'_> {
-    /// The detector tails among the ends of the network. An end is one if a Concat joins the results of two output
-    /// layers, or parts of one result after arithmetic, if it suppresses boxes, or if it takes means of distributions.
-    /// A classifier's Softmax, a Sigmoid of a map and a residual Add are not tails.
+    /// Returns the detector tails among the ends of the network. An end is a detector tail if a Concat joins the
+    /// results of two output layers, or parts of one result after arithmetic; if it suppresses boxes; or if it takes
+    /// means of distributions. A classifier's Softmax, a Sigmoid of a map and a residual Add are not tails.
     pub fn detector_tails(&self) -> Vec<DetectorTail> {
         let ends = Ends::of(self);
         let mut parts: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
@@ -114,9 +114,9 @@ impl Draft<'_> {
 /// The nodes between the output layers and the network's outputs.
 struct Ends<'d, 'a> {
     draft: &'d Draft<'a>,
-    /// Layers that no other one follows.
+    /// Layers with a trained weight that no other such layer follows.
     layers: BTreeSet<usize>,
-    /// Nodes after them.
+    /// The nodes after these layers.
     nodes: BTreeSet<usize>,
     /// Parent links of connected nodes.
     parents: BTreeMap<usize, usize>,
@@ -184,7 +184,7 @@ impl<'d, 'a> Ends<'d, 'a> {
         node_idx
     }
 
-    /// The connected `nodes`, if they are the tail of a detector.
+    /// Returns the tail that the connected `nodes` are; `None` if they are not the tail of a detector.
     fn detector_tail(&self, nodes: Vec<usize>) -> Option<DetectorTail> {
         let graph = self.draft.graph;
         // The layers that each tensor comes from.
@@ -219,7 +219,7 @@ impl<'d, 'a> Ends<'d, 'a> {
         Some(DetectorTail { layers: layers.into_iter().collect(), nodes, begin, sign, reason })
     }
 
-    /// The float tensors of other nodes that `nodes` read, directly or through integers such as shapes.
+    /// Returns the float tensors of other nodes that `nodes` read, directly or through integers such as shapes.
     fn begin_of(&self, nodes: &[usize]) -> Vec<String> {
         let Draft { graph, index, value_info, .. } = self.draft;
         let (mut begin, mut seen) = (Vec::new(), BTreeSet::new());

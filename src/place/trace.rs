@@ -23,7 +23,8 @@ pub const BINARY: &[&str] = &["Add", "Sub", "Mul", "Div", "Min", "Max", "Pow"];
 const MAX_STEPS: usize = 64;
 
 impl Draft<'_> {
-    /// The node that produces `tensor`, and those before it along first inputs, as long as `passes` holds.
+    /// Returns the node that produces `tensor`, then the producer of that node's first input, and so on. The first node
+    /// whose operator `passes` rejects is the last one.
     pub(super) fn back_through<'t>(
         &'t self,
         tensor: &'t str,
@@ -36,8 +37,9 @@ impl Draft<'_> {
         std::iter::successors(self.index.producer_idx(tensor), before)
     }
 
-    /// The quantized weighted node that `tensor` is fused to: back through moves, pointwise operators, operands that
-    /// are constant or come from the same node (SiLU, hard-swish), and the float input of a residual Add.
+    /// Returns the quantized node with a weight that `tensor` is fused to. The search goes back through moves,
+    /// pointwise operators, operands that are constant or come from the same node (SiLU, hard-swish), and the float
+    /// input of a residual Add.
     pub fn backbone(&self, tensor: &str) -> Option<usize> {
         self.backbone_within(tensor, MAX_STEPS, &mut BTreeMap::new())
     }
@@ -76,8 +78,8 @@ impl Draft<'_> {
         backbone
     }
 
-    /// Steps from each of two nodes back to their lowest common ancestor, where they have one. A graph input counts as
-    /// an ancestor before all nodes.
+    /// Returns the numbers of steps from each of two nodes back to their lowest common ancestor, if they have one. All
+    /// graph inputs together count as one ancestor before all nodes.
     pub fn steps_to_common_ancestor(&self, a: usize, b: usize) -> Option<(usize, usize)> {
         let (from_a, from_b) = (self.steps_back(a), self.steps_back(b));
         // The lowest is the last in topological order.

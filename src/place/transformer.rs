@@ -9,7 +9,7 @@ use crate::onnx::proto::NodeProto;
 use crate::scheme::RuleCall;
 use std::collections::BTreeSet;
 
-/// Leaves everything in a transformer float but the inputs and weights of its linear layers. Source: NNCF,
+/// Leaves everything in a transformer float except the inputs and weights of its linear layers. Source: NNCF,
 /// `ModelType.TRANSFORMER` (`quantization/passes.py`, `onnx/quantization/ignored_patterns.py`).
 pub const QUANTIZE_LINEAR_INPUTS_ALONE: Rule = Rule {
     name: "quantize_linear_inputs_alone",
@@ -33,19 +33,19 @@ const FUSED: &[&str] = &[
     "GroupQueryAttention",
 ];
 
-/// Other operators between the linear layers of a transformer.
+/// Operators that a transformer may have, besides [`FUSED`], pointwise and binary operators and moves.
 const BETWEEN: &[&str] = &[
     "MatMul", "Gemm", "Softmax", "LogSoftmax", "Where", "Cast", "Concat", "ReduceMean", "ReduceSum", "ReduceMax",
     "ReduceL2", "Reciprocal", "Sin", "Cos", "FastGelu", "BiasGelu", "QuickGelu", "RotaryEmbedding", "Tile", "Einsum",
     "IsNaN",
 ];
 
-/// Operators on pixels: a transformer ends there.
+/// Operators on pixels, at which a transformer ends.
 const OF_PIXELS: &[&str] = &[
     "Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "BatchNormalization", "Resize", "Upsample",
 ];
 
-/// Marks the inputs of linear layers of transformers where everything else is quantized, too.
+/// Marks the linear layers of transformers in tables that quantize everything else, too.
 pub const SCALE_LINEAR_INPUTS: Rule = Rule {
     name: "scale_linear_inputs",
     about: "in a transformer the input of a MatMul or Gemm with a constant weight may be smoothed, and its range \
@@ -105,7 +105,7 @@ impl Draft<'_> {
         matches!(node.op_type(), "MatMul" | "Gemm") && self.weight_input(node_idx).is_some_and(is_weight)
     }
 
-    /// Whether a first layer is a Conv that turns an image into tokens: its windows do not overlap.
+    /// Whether a first layer is a Conv that turns an image into tokens, which shows by windows that do not overlap.
     fn is_patch_embedding(&self, node_idx: usize) -> bool {
         let node = &self.graph.node[node_idx];
         let weight = node.input.get(1).and_then(|weight| self.index.initializer(weight));
@@ -114,8 +114,8 @@ impl Draft<'_> {
         kernel.is_some_and(|kernel| kernel.iter().any(|&n| n > 1) && strides == Some(kernel))
     }
 
-    /// The nodes of transformers: attention, layer normalization, and everything connected to them without operators on
-    /// pixels.
+    /// Returns the nodes of transformers: attention, layer normalization, and all nodes that are connected to them by
+    /// operators of transformers, away from operators on pixels.
     fn transformer(&self) -> BTreeSet<usize> {
         let mut found = BTreeSet::new();
         let mut pending: Vec<usize> = self.attentions_and_norms();
@@ -132,7 +132,7 @@ impl Draft<'_> {
         found
     }
 
-    /// Whether an operator may be part of a transformer and has no operator on pixels directly before or after it.
+    /// Whether a node may be part of a transformer and has no operator on pixels directly before or after it.
     fn is_of_tokens(&self, node_idx: usize) -> bool {
         let node = &self.graph.node[node_idx];
         let op = node.op_type();
@@ -147,7 +147,7 @@ impl Draft<'_> {
         node.op_type() == "GlobalAveragePool" && shape.is_some_and(|shape| shape.len() == 3)
     }
 
-    /// Both products of every attention, and the nodes of every layer or RMS normalization.
+    /// Returns both products of every attention, and the nodes of every layer or RMS normalization.
     fn attentions_and_norms(&self) -> Vec<usize> {
         let mut found = Vec::new();
         for (node_idx, node) in self.graph.node.iter().enumerate() {
@@ -162,7 +162,7 @@ impl Draft<'_> {
         found
     }
 
-    /// The two products of activations before and after a Softmax.
+    /// Returns the two products of activations, before and after a Softmax.
     fn products_around(&self, softmax: &NodeProto) -> Option<[usize; 2]> {
         let (scores, _) = scores_product(self, softmax.input.first()?)?;
         let mut tensor = softmax.output.first()?;

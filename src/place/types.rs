@@ -22,7 +22,7 @@ fn set_input_type(draft: &mut Draft, call: &RuleCall) {
     }
 }
 
-/// Gives a constant left operand another type than one on the right. Source: ONNX Runtime,
+/// Gives a constant left operand another type than a constant right operand. Source: ONNX Runtime,
 /// `core/optimizer/qdq_transformer/selectors_actions/qdq_selectors.cc`: an int8 left operand is fused beside int8 only.
 pub const SET_LEFT_CONSTANT_TYPE: Rule = Rule {
     name: "set_left_constant_type",
@@ -75,7 +75,7 @@ fn set_product_input_types(draft: &mut Draft, call: &RuleCall) {
     }
 }
 
-/// Positions of the operators before `tensor` that only move values, last first.
+/// Returns the positions of the operators directly before `tensor` that only move values, last first.
 fn movers(draft: &Draft, tensor: &str) -> Vec<usize> {
     let moves = |op: &str| MOVES.contains(&op);
     let is_mover = |&node_idx: &usize| moves(draft.graph.node[node_idx].op_type());

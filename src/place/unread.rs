@@ -1,4 +1,4 @@
-//! The rule about operators whose integers nothing reads.
+//! The rule about operators whose output no integer kernel reads.
 
 use super::{Draft, Rule, trace};
 use crate::scheme::{ParameterKind, RuleCall};
@@ -15,7 +15,7 @@ pub const SKIP_UNREAD: Rule = Rule {
 
 fn skip_unread(draft: &mut Draft, call: &RuleCall) {
     let (graph, past) = (draft.graph, call.ops("past"));
-    // From last to first: whether a node reads integers, or passes them on to one that does.
+    // From last to first: whether a node takes integers, or passes them on to a node that does.
     let mut takes = vec![false; graph.node.len()];
     for (node_idx, node) in graph.node.iter().enumerate().rev() {
         let op = node.op_type();
