@@ -1,6 +1,6 @@
 //! Elements of stored arrays, and their conversion to an input's element type.
 //!
-//! Values are kept, never rescaled: a value that the target type cannot hold is an error.
+//! Values are never rescaled. A value that the target type cannot hold is an error.
 
 use super::Values;
 use crate::diag::WithHint;
@@ -39,7 +39,8 @@ enum ElementValue {
     Float(f64),
 }
 
-/// Every kind: its number in `TensorProto.DataType`, NumPy's kind and size, bytes per element, and common name.
+/// Every element kind with its number in `TensorProto.DataType`, NumPy's kind and size, its bytes per element, and its
+/// common name.
 const ELEMENTS: [(Element, i32, &str, usize, &str); 13] = [
     (Element::F32, 1, "f4", 4, "float32"),
     (Element::U8, 2, "u1", 1, "uint8"),
@@ -57,23 +58,23 @@ const ELEMENTS: [(Element, i32, &str, usize, &str); 13] = [
 ];
 
 impl Element {
-    /// The kind with this number in `TensorProto.DataType`.
+    /// Returns the kind with this number in `TensorProto.DataType`.
     pub fn from_onnx(data_type: i32) -> Option<Element> {
         ELEMENTS.iter().find(|(_, number, ..)| *number == data_type).map(|row| row.0)
     }
 
-    /// The kind with NumPy's kind and size, as in `f4`.
+    /// Returns the kind for NumPy's kind and size, such as `f4`.
     pub fn from_numpy(kind: &str) -> Option<Element> {
         let found = ELEMENTS.iter().find(|(_, _, numpy, ..)| *numpy == kind && !kind.is_empty());
         found.map(|row| row.0)
     }
 
-    /// Bytes per element.
+    /// Returns the bytes per element.
     pub fn size(self) -> usize {
         ELEMENTS.iter().find(|row| row.0 == self).map_or(0, |row| row.3)
     }
 
-    /// The value of the low bits of `word`.
+    /// Returns the value in the low bits of `word`.
     fn number(self, word: u64) -> ElementValue {
         match self {
             Element::Bool => ElementValue::Int(i128::from(word != 0)),
@@ -161,7 +162,7 @@ impl Raw<'_> {
     }
 }
 
-/// Fails for an input whose element type is not supported.
+/// Fails if the element type of the input is not supported.
 pub fn ensure_supported(input: &InputSpec) -> Result<()> {
     if matches!(input.data_type, 1 | 2 | 3 | 6 | 7 | 9) {
         return Ok(());
@@ -175,7 +176,7 @@ pub fn ensure_supported(input: &InputSpec) -> Result<()> {
     .hint(hint))
 }
 
-/// Common name of an ONNX element type.
+/// Returns the common name of an ONNX element type.
 pub fn type_name(data_type: i32) -> String {
     let found = ELEMENTS.iter().find(|(_, number, ..)| *number == data_type);
     match (found, data_type) {
@@ -185,7 +186,8 @@ pub fn type_name(data_type: i32) -> String {
     }
 }
 
-/// The shape of the samples for an input that an array of shape `found` holds; `None` where it does not fit.
+/// Returns the shape of one sample, if the data for an input are an array of shape `found`; `None` if the array does
+/// not fit the input.
 pub fn sample_shape(found: &[usize], input: &InputSpec) -> Option<Vec<usize>> {
     let expected = &input.shape[..];
     let fits = |found: &[usize], first: usize| {
@@ -203,10 +205,11 @@ pub fn sample_shape(found: &[usize], input: &InputSpec) -> Option<Vec<usize>> {
     }
 }
 
-/// Number of samples for an input that an array of shape `found` holds, and their shape.
+/// Returns the number of samples for an input in an array of shape `found`, and the shape of one sample.
 ///
 /// # Errors
-/// If the array does not fit: found, expected, and how to move an axis that is in another place.
+/// If the array does not fit: the message says what was found and expected. A hint says how to move a channel axis that
+/// is in another place.
 pub fn samples(found: &[usize], input: &InputSpec) -> Result<(usize, Vec<usize>)> {
     let mismatch = || {
         anyhow!(
@@ -240,7 +243,7 @@ pub fn samples(found: &[usize], input: &InputSpec) -> Result<(usize, Vec<usize>)
     Ok((n_samples, shape))
 }
 
-/// A hint to transpose where the channels are at the other end.
+/// Returns a hint to transpose an array whose channels are at the other end.
 fn transpose_hint(found: &[usize], expected: &[usize]) -> &'static str {
     let (Some(image), [_, c, h, w]) = (found.get(found.len().saturating_sub(3)..), expected) else {
         return "";

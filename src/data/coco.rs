@@ -9,31 +9,31 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Boxes of the images that an `instances.json` names.
+/// Boxes of the images in an `instances.json`.
 #[derive(Debug, Clone)]
 pub struct BoxLabels {
     file: PathBuf,
-    /// By the name of the image.
+    /// Boxes of each image, by its `file_name`.
     images: BTreeMap<PathBuf, Vec<TrueBox>>,
 }
 
 /// A box of an image.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TrueBox {
-    /// Position of the category among those of the file, by their ids.
+    /// Position of the category in the file's categories, ordered by their ids.
     pub class: usize,
     /// Left, top, right, bottom in the image's pixels.
     pub corners: [f64; 4],
-    /// Whether it stands for many objects, so that boxes within it are not counted as wrong.
+    /// Whether the box stands for many objects. Boxes within it are not counted as wrong.
     pub is_crowd: bool,
 }
 
-/// The boxes of an image, and how the image became the input.
+/// The boxes of an image, and the fit of the image into the input.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ImageTruth {
-    /// Boxes.
+    /// Labelled boxes.
     pub boxes: Vec<TrueBox>,
-    /// From the image to the input.
+    /// Scale and offset from the image to the input.
     pub fit: ImageFit,
 }
 
@@ -66,11 +66,11 @@ struct Category {
 }
 
 impl BoxLabels {
-    /// Reads an `instances.json`. Classes are numbered by the ids of the categories in ascending order.
+    /// Reads an `instances.json`. Classes are numbered in ascending order of the category ids.
     ///
     /// # Errors
-    /// If the file cannot be read, or a box names an image or a category that it does not have. The message begins with the
-    /// file.
+    /// If the file cannot be read, or a box names an image or a category that the file lacks. The message begins with
+    /// the file.
     pub fn read(file: &Path) -> Result<BoxLabels> {
         let read = || -> Result<BoxLabels> {
             let text = foreign::read(file)?;
@@ -106,10 +106,10 @@ impl BoxLabels {
         read().with_context(|| format!("`{}`", file.display()))
     }
 
-    /// The boxes of every image of every sample.
+    /// Returns the boxes of every image of every sample.
     ///
     /// # Errors
-    /// If the data are no images, or one is not in the file.
+    /// If the data are not images, or the file lacks one of the images.
     pub fn of_dataset(&self, dataset: &Dataset) -> Result<Vec<Vec<ImageTruth>>> {
         let file = self.file.display();
         let of_image = |(path, fit): (String, ImageFit)| -> Result<ImageTruth> {

@@ -1,4 +1,4 @@
-//! Array files matched with the inputs, one column of samples per input.
+//! Array files whose arrays are matched with the inputs: one column of samples per input.
 
 use super::array::{Element, Raw, samples};
 use super::npy::{Archive, Stored};
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Storage of a column.
 enum Storage {
-    /// A `.npy` file, or an archive's array.
+    /// A `.npy` file, or an array of an archive.
     Array(Stored),
     /// A `TensorProto`.
     Message(PathBuf),
@@ -35,7 +35,7 @@ impl Column {
     }
 }
 
-/// A file, or a folder of `.pb` files, with samples of every input.
+/// An array file, or a folder of `.pb` files, with samples of every input.
 pub struct ArrayFile {
     path: PathBuf,
     columns: Vec<Column>,
@@ -47,7 +47,7 @@ pub struct ArrayFile {
 #[derive(Default)]
 pub struct Cache(Mutex<VecDeque<(CacheKey, Arc<Vec<u8>>)>>);
 
-/// (file, column).
+/// Position of the file and of the column.
 type CacheKey = (usize, usize);
 
 impl Cache {
@@ -106,12 +106,12 @@ impl ArrayFile {
         &self.path
     }
 
-    /// The shape of a sample, input by input.
+    /// Returns the shape of a sample for each input.
     pub fn shapes(&self) -> InputShapes {
         self.columns.iter().map(|column| column.shape.clone()).collect()
     }
 
-    /// Sample `sample`, one array per input. `file_idx` is this file's key in the cache.
+    /// Reads sample `sample`, one array per input. `file_idx` is the key of this file in the cache.
     pub fn load(&self, sample: usize, inputs: &[InputSpec], file_idx: usize, cache: &Cache) -> Result<Sample> {
         let load = |(column_idx, (column, input)): (usize, (&Column, &InputSpec))| {
             let sample = if column.n_samples == 1 { 0 } else { sample };
@@ -140,7 +140,7 @@ impl ArrayFile {
     }
 }
 
-/// Fails where a dimension's name stands for two numbers in a sample.
+/// Fails if a named dimension has two different lengths in a sample.
 fn ensure_one_number(columns: &[Column], inputs: &[InputSpec]) -> Result<()> {
     let mut known: Vec<(&str, usize, &str)> = Vec::new();
     for (column, input) in columns.iter().zip(inputs) {
@@ -203,7 +203,8 @@ fn from_pb(path: &Path, input: &InputSpec) -> Result<Column> {
     Column::new(Storage::Message(path.to_path_buf()), &tensor::shape(&message)?, input)
 }
 
-/// The `.pb` files of a folder, matched by the tensors' names, else by the position in `input_<i>.pb`.
+/// Reads the `.pb` files of a folder. They are matched by the tensors' names, otherwise by the position in
+/// `input_<i>.pb`.
 fn from_folder(path: &Path, inputs: &[InputSpec]) -> Result<Vec<Column>> {
     let mut found: Vec<(String, PathBuf)> = Vec::new();
     for file in sources::pb_files(path)? {

@@ -1,8 +1,8 @@
 //! Converts images to inputs.
 //!
 //! Files are recognized by their content. Only the first picture of an animation is read. EXIF orientation is not
-//! applied, as in the tools that models are trained with. Transparency is dropped, unless the input has four channels;
-//! 16-bit pixels are rounded to 8 bits; palettes are looked up.
+//! applied, as in the tools that models are trained with. Transparency is dropped, unless the input has four channels.
+//! 16-bit pixels are rounded to 8 bits, and palettes are looked up.
 
 use super::fit::ImageFit;
 use super::preprocess::{Color, Crop, Filter, Layout};
@@ -30,7 +30,7 @@ impl Recipe {
     /// Reads a sample's images and fits them to the input's size.
     ///
     /// # Errors
-    /// If one cannot be read or has the wrong size. The message starts with its path.
+    /// If an image cannot be read or has the wrong size. The message begins with its path.
     pub fn read(&self, paths: &[PathBuf]) -> Result<Vec<Pixels>> {
         let read = |path: &PathBuf| {
             let fitted = self.decode(path).and_then(|pixels| self.fit(pixels));
@@ -39,7 +39,7 @@ impl Recipe {
         paths.iter().map(read).collect()
     }
 
-    /// The input array of a sample's images.
+    /// Returns the input array of a sample's images.
     pub fn array(&self, images: &[Pixels], input: &InputSpec) -> Array {
         let n_values = self.n_channels * self.height * self.width * images.len();
         let mut bytes = Vec::with_capacity(if self.tables.is_empty() { n_values } else { 0 });
@@ -80,7 +80,7 @@ impl Recipe {
         let (width, height) = (decoded.width() as usize, decoded.height() as usize);
         let data = match (self.color, self.n_channels) {
             (Color::Gray | Color::Y, _) if !decoded.color().has_color() => {
-                // A gray pixel is its own luma; PIL's tables for Y would subtract one from some.
+                // For `gray`, a gray pixel is its own luma. For `y`, PIL's tables lower some gray levels by one.
                 let gray = decoded.into_luma8().into_raw();
                 match self.color {
                     Color::Y => gray.into_iter().map(|gray| luma_y(gray, gray, gray)).collect(),
@@ -126,7 +126,7 @@ impl Recipe {
         Ok(self.cropped(pixels))
     }
 
-    /// Width and height that an image is resized to.
+    /// Returns the width and height that an image is resized to.
     fn target(&self, [image_width, image_height]: [usize; 2]) -> [usize; 2] {
         let (width, height) = (self.width as f64, self.height as f64);
         let (w, h) = (image_width as f64, image_height as f64);
@@ -143,13 +143,13 @@ impl Recipe {
                         (side(width) / w).max(side(height) / h)
                     }
                 };
-                // For inputs that are not square, the image has to cover both sides.
+                // For inputs that are not square, the resized image has to cover both sides.
                 let covers = (width / w).max(height / h);
                 scaled(if self.crop == Crop::Center { ratio.max(covers) } else { ratio })
             }
             Resize::Letterbox | Resize::LetterboxCentered => {
                 let ratio = (width / w).min(height / h);
-                // YOLOX truncates, the centered form of Ultralytics rounds.
+                // YOLOX truncates. The centered form of Ultralytics rounds.
                 let [w, h] = match self.resize {
                     Resize::LetterboxCentered => scaled(ratio),
                     _ => [w, h].map(|pixels| ((pixels * ratio) as usize).max(1)),
@@ -159,7 +159,8 @@ impl Recipe {
         }
     }
 
-    /// Pixels to the left of a resized image in the input, and above it; below 0 where it is cropped.
+    /// Returns the number of input pixels to the left of a resized image, and above it; below 0 where the image is
+    /// cropped.
     fn corner(&self, [width, height]: [usize; 2]) -> [i64; 2] {
         match self.resize {
             Resize::Letterbox => [0, 0],
@@ -170,10 +171,10 @@ impl Recipe {
         }
     }
 
-    /// The way of an image file into the input.
+    /// Returns the fit of an image file into the input. Only the file's header is read.
     ///
     /// # Errors
-    /// If the file is no image. The message starts with its path.
+    /// If the file is not an image. The message begins with its path.
     pub fn image_fit(&self, path: &Path) -> Result<ImageFit> {
         let size = foreign::open(path)
             .map(|file| ImageReader::new(BufReader::new(file)))
@@ -185,7 +186,7 @@ impl Recipe {
         Ok(ImageFit { size, scale, offset: self.corner(target).map(|pixels| pixels as f64) })
     }
 
-    /// The center of the pixels, in the input's size.
+    /// Crops the center of the pixels to the input's size.
     fn cropped(&self, pixels: Pixels) -> Pixels {
         let Pixels { width, height, n_channels, .. } = pixels;
         if (width, height) == (self.width, self.height) {
@@ -213,7 +214,7 @@ impl Recipe {
         canvas
     }
 
-    /// Appends the pixels in the input's layout.
+    /// Appends the pixels to `out` in the input's layout.
     fn lay_out<T>(&self, pixels: &Pixels, out: &mut Vec<T>, value: impl Fn(usize, u8) -> T) {
         let n = self.n_channels;
         let stored: [usize; 4] = match self.color {
@@ -237,7 +238,7 @@ impl Recipe {
 }
 
 impl Pixels {
-    /// Mirrored from left to right.
+    /// Returns the pixels mirrored from left to right.
     pub fn mirrored(&self) -> Pixels {
         let n = self.n_channels;
         let mut data = self.data.clone();
@@ -247,7 +248,7 @@ impl Pixels {
         Pixels { data, ..*self }
     }
 
-    /// The central `share` of both sides, in the same size.
+    /// Returns the central `share` of both sides, resized to the same width and height.
     pub fn central(&self, share: f64) -> Result<Pixels> {
         let inner = |side: usize| ((side as f64 * share).round() as usize).clamp(1, side);
         let (width, height) = (inner(self.width), inner(self.height));
@@ -257,7 +258,7 @@ impl Pixels {
         Pixels { width, height, n_channels: self.n_channels, data }.resized(self.width, self.height, Filter::Bilinear)
     }
 
-    /// Every value changed.
+    /// Returns the pixels with `value` applied to each.
     pub fn mapped(&self, value: impl Fn(u8) -> u8) -> Pixels {
         Pixels { data: self.data.iter().map(|&pixel| value(pixel)).collect(), ..*self }
     }
@@ -272,7 +273,7 @@ impl Pixels {
             self.width,
             self.height
         );
-        // Rows first, as in PIL: the order matters because intermediate values are rounded and clipped.
+        // Rows first, as in PIL. The order matters because intermediate values are rounded and clipped.
         let is_two_pass = filter != Filter::Nearest && self.width != width && self.height != height;
         if is_two_pass {
             let rows = self.height;
@@ -290,8 +291,8 @@ impl Pixels {
     }
 }
 
-/// Whether a JPEG file has the end-of-image marker after its first scan. Decoders fill missing parts with gray. A thumbnail
-/// before the scan has a marker of its own.
+/// Whether a JPEG file has an end-of-image marker behind the header of its first scan. Decoders fill missing parts with
+/// gray. A thumbnail in front of the scan has a marker of its own.
 fn has_jpeg_end(bytes: &[u8]) -> bool {
     const START_OF_SCAN: u8 = 0xda;
     let mut at = 2;
@@ -299,7 +300,7 @@ fn has_jpeg_end(bytes: &[u8]) -> bool {
         if marker == START_OF_SCAN {
             return bytes[at..].windows(2).any(|pair| pair == [0xff, 0xd9]);
         }
-        // A byte of filling may stand in front of a marker.
+        // A fill byte may stand in front of a marker.
         at += if marker == 0xff { 1 } else { 2 + usize::from(u16::from_be_bytes([high, low])) };
     }
     false
@@ -310,12 +311,12 @@ fn map_rgb(rgb: &[u8], luma: fn(u8, u8, u8) -> u8) -> Vec<u8> {
     pixels.iter().map(|&[r, g, b]| luma(r, g, b)).collect()
 }
 
-/// PIL, `Convert.c`: 0.299, 0.587 and 0.114 in 65536ths, rounded to nearest.
+/// Luma as in PIL's `Convert.c`: weights 0.299, 0.587 and 0.114 in 65536ths, rounded to nearest.
 fn luma_gray(r: u8, g: u8, b: u8) -> u8 {
     ((u32::from(r) * 19595 + u32::from(g) * 38470 + u32::from(b) * 7471 + 0x8000) >> 16) as u8
 }
 
-/// PIL, `ConvertYCbCr.c`: each part is rounded to 64ths, the sum is rounded down.
+/// Luma as in PIL's `ConvertYCbCr.c`: each part is rounded to 64ths, and the sum is rounded down.
 fn luma_y(r: u8, g: u8, b: u8) -> u8 {
     let part = |level: u8, weight: u32| (u32::from(level) * weight * 64 + 500) / 1000;
     ((part(r, 299) + part(g, 587) + part(b, 114)) >> 6) as u8

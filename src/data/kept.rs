@@ -1,10 +1,11 @@
-//! Decoded images of samples that are needed more than once.
+//! Cache of decoded images for samples that are loaded more than once.
 
 use super::image::Pixels;
 use anyhow::Result;
 use std::sync::OnceLock;
 
-/// Pixels of the first samples of a dataset. Two limits keep memory from growing with the number of samples.
+/// Pixels of the first samples of a dataset. Two limits, in samples and in bytes, keep memory from growing with the
+/// data.
 #[derive(Default)]
 pub(super) struct Kept(Vec<OnceLock<Vec<Pixels>>>);
 
@@ -12,13 +13,13 @@ impl Kept {
     const MAX_SAMPLES: usize = 96;
     const MAX_BYTES: usize = 64 << 20;
 
-    /// An empty cache for samples of `n_bytes` each.
+    /// Returns an empty cache for samples of `n_bytes` each.
     pub fn new(n_samples: usize, n_bytes: usize) -> Kept {
         let n = n_samples.min(Kept::MAX_SAMPLES).min(Kept::MAX_BYTES / n_bytes.max(1));
         Kept((0..n).map(|_| OnceLock::new()).collect())
     }
 
-    /// Calls `then` with the images of a sample. Calls `read` for them where they are not cached.
+    /// Calls `then` with the images of a sample, which `read` loads if they are not cached.
     pub fn with<T>(
         &self,
         sample: usize,

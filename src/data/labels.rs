@@ -15,13 +15,13 @@ enum Source {
     /// A list.
     List {
         list: PathBuf,
-        /// By path as in the list, or an absolute path where that leads out of the list's folder.
+        /// Rows by their path as in the list; by absolute path where a row's path leads out of the list's folder.
         rows: BTreeMap<PathBuf, LabelRow>,
     },
-    /// Folders with a subfolder for each class, by absolute path.
+    /// Class folders by absolute path.
     Folders {
         classes: BTreeMap<PathBuf, usize>,
-        /// Number of classes, where their names are no numbers.
+        /// Number of classes, where the folders' names are not numbers.
         n_classes: Option<usize>,
     },
 }
@@ -33,8 +33,8 @@ struct LabelRow {
 }
 
 impl Labels {
-    /// Reads a `.csv` with the columns `file` and `class_index`. A file is matched by its path relative to the list or
-    /// to the data folder; of several matching rows the one with the longest path counts.
+    /// Reads a `.csv` with the columns `file` and `class_index`. A row matches a file whose absolute path ends with the
+    /// row's path. Of several matching rows, the one with the longest path counts.
     ///
     /// # Errors
     /// If the list cannot be read, a row has no file or class, or a file has two classes. The message begins with the
@@ -66,8 +66,8 @@ impl Labels {
         read().with_context(|| format!("`{}`", list.display()))
     }
 
-    /// Takes the names of the subfolders of `folders` for classes: as numbers where all are, otherwise numbered in the
-    /// order of the names, as torchvision's ImageFolder does.
+    /// Takes the subfolders of `folders` as classes. Their names are the class numbers if all are numbers. Otherwise
+    /// classes are numbered in the order of the names, as in torchvision's ImageFolder.
     ///
     /// # Errors
     /// If one of `folders` is not a folder, or has no subfolder.
@@ -94,7 +94,7 @@ impl Labels {
         Ok(Labels(Source::Folders { classes, n_classes }))
     }
 
-    /// Number of classes, where the labels are positions in a list of names.
+    /// Returns the number of classes, where labels are positions in a sorted list of folder names.
     pub fn n_classes(&self) -> Option<usize> {
         match &self.0 {
             Source::List { .. } => None,
@@ -102,7 +102,7 @@ impl Labels {
         }
     }
 
-    /// The classes of every sample of `dataset`, one per entry of its batch.
+    /// Returns the classes of every sample of `dataset`, one per entry of the batch.
     ///
     /// # Errors
     /// If a file has no class, or two files match the same row.
@@ -147,7 +147,7 @@ fn of_folders(classes: &BTreeMap<PathBuf, usize>, dataset: &Dataset) -> Result<V
     (0..dataset.len()).map(|i| dataset.parts(i).into_iter().map(of_file).collect()).collect()
 }
 
-/// The entry with the longest path that `path` ends with.
+/// Returns the entry with the longest path that `path` ends with.
 pub(super) fn by_end<'r, T>(entries: &'r BTreeMap<PathBuf, T>, path: &Path) -> Option<(&'r Path, &'r T)> {
     let parts: Vec<Component> = path.components().collect();
     let ends = (0..parts.len()).map(|start| parts[start..].iter().collect::<PathBuf>());
@@ -155,12 +155,12 @@ pub(super) fn by_end<'r, T>(entries: &'r BTreeMap<PathBuf, T>, path: &Path) -> O
     entry.map(|(path, entry)| (path.as_path(), entry))
 }
 
-/// The absolute path, without `.` and `..`.
+/// Returns the absolute path, without `.` and `..`.
 pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
     Ok(normal(&std::path::absolute(path)?))
 }
 
-/// The path without `.`, and without `..` where a parent folder is known.
+/// Returns the path without `.`, and without `..` where the parent folder is known.
 fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {

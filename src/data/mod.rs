@@ -1,10 +1,10 @@
 //! Calibration data: decodes files into inputs of the model.
 //!
 //! In: folders, files, patterns or lists, the model's [`InputSpec`]s, a [`Preprocessing`]. Out: a [`Dataset`] whose
-//! samples are loaded one at a time, from any thread and in any order. Of a sample only its path stays in memory, in
-//! some ten bytes. It does not run the model, and does not skip bad files by itself.
+//! samples are loaded one at a time, from any thread and in any order. Only the path of a sample stays in memory, in
+//! about ten bytes. This module does not run the model, and does not skip bad files by itself.
 //!
-//! Images are preprocessed; arrays are used value for value.
+//! Images are preprocessed. Arrays are used without change.
 
 mod array;
 mod coco;
@@ -69,12 +69,12 @@ pub enum Values {
 pub struct Array {
     /// Dimensions, outermost first.
     pub shape: Vec<usize>,
-    /// The values; their number matches the shape.
+    /// The values, as many as the shape has elements.
     pub values: Values,
 }
 
 impl Array {
-    /// The array as statistics keep it.
+    /// Converts the array to the form in which statistics keep it.
     pub fn kept(&self) -> KeptArray {
         fn bytes<T: Copy, const N: usize>(values: &[T], of: fn(T) -> [u8; N]) -> Vec<u8> {
             values.iter().flat_map(|value| of(*value)).collect()
@@ -90,10 +90,10 @@ impl Array {
         KeptArray { data_type, shape: self.shape.clone(), bytes }
     }
 
-    /// The inverse of [`Array::kept`].
+    /// Converts a kept array back: the inverse of [`Array::kept`].
     ///
     /// # Errors
-    /// If the type is none of arrays.
+    /// If the element type is not one of [`Values`].
     pub fn of_kept(kept: &KeptArray) -> Result<Array> {
         fn values<T, const N: usize>(bytes: &[u8], of: fn([u8; N]) -> T) -> Vec<T> {
             bytes.as_chunks::<N>().0.iter().map(|bytes| of(*bytes)).collect()
@@ -115,31 +115,32 @@ impl Array {
 /// A sample: one array per input, in the order of the inputs.
 pub type Sample = Vec<Array>;
 
-/// A source of samples.
+/// A source of one or more consecutive samples.
 enum Item {
-    /// A run of samples with as many images each as the input's batch; index of the first in [`Dataset::images`].
+    /// A run of image samples, each with as many images as the input's batch. Holds the index of its first image in
+    /// [`Dataset::images`].
     Images(usize),
-    /// A run of array files with one sample each; index of the first in [`Dataset::arrays`].
+    /// A run of array files with one sample each. Holds the index of its first file in [`Dataset::arrays`].
     Single(usize),
-    /// All samples of a file, or of a folder of `.pb` files.
+    /// All samples of an array file, or of a folder of `.pb` files.
     Arrays(ArrayFile),
-    /// A file that cannot be used, with the reason; counts as one sample.
+    /// A file that cannot be used, with the reason. It counts as one sample.
     Bad { path: PathBuf, error: anyhow::Error },
 }
 
-/// Samples that can be loaded in any order, from any thread.
+/// Samples of calibration data, which can be loaded in any order, from any thread.
 pub struct Dataset {
     inputs: Vec<InputSpec>,
-    /// Preprocessing of images; `None` without images.
+    /// Preprocessing of the images; `None` without images.
     recipe: Option<Recipe>,
     items: Vec<Item>,
     /// Number of samples up to and including each item.
     ends: Vec<usize>,
-    /// The positions of the samples that are kept of the list, ascending; `None` for all.
+    /// Ascending positions of the chosen samples in the list; `None` if all are chosen.
     chosen: Option<Vec<usize>>,
     n_samples: usize,
     images: Paths,
-    /// Number of images that are part of a sample.
+    /// Number of images that belong to complete samples.
     n_images: usize,
     arrays: Paths,
     shapes: SampleShapes,
@@ -154,15 +155,17 @@ impl Dataset {
     /// one path per line, `.csv` with a column `file`) with paths relative to the list. Headers of array files (`.npy`,
     /// `.npz`, `.pb`) are read here; images are opened when they are loaded.
     ///
-    /// An array with the input's shape is one sample, also without a batch axis of 1. With more entries along the first
-    /// axis it is several batches joined along it; with one more axis in front it is samples along that axis. An array
-    /// with one sample is used with every sample of the other inputs. Along open axes files may differ.
+    /// An array with the input's shape is one sample, also if it lacks a batch axis of length 1. An array with more
+    /// entries along the first axis holds several batches, joined along that axis. An array with one more axis in front
+    /// holds samples along that axis. An array with one sample is used with every sample of the other inputs. Files may
+    /// differ along open axes.
     ///
     /// A bad file among good ones is an error of [`Dataset::load`], so that the caller may skip it.
     ///
     /// # Errors
-    /// If a source does not exist or has no data, no file can be used, the preprocessing does not fit the input, or the
-    /// model has no image input for given images.
+    /// If a source does not exist or has no data, no file can be used, images are left over that do not fill a batch,
+    /// an input's element type is not supported, the preprocessing does not fit the input, or images are given and the
+    /// model has no image input.
     pub fn open(
         sources: &[String],
         inputs: &[InputSpec],
@@ -196,7 +199,8 @@ impl Dataset {
                             dataset.add_arrays(path);
                             Ok(())
                         }
-                        // Of several images that form a sample, the others stay in their places.
+                        // A bad image keeps its place among the images that form a sample, so that the other images
+                        // keep theirs.
                         Found::Bad(path, _) if dataset.batch() > 1 && sources::is_image(&path) => {
                             dataset.add_image(&path, preprocessing)
                         }
@@ -235,7 +239,7 @@ impl Dataset {
         Ok(dataset)
     }
 
-    /// Keeps `n` of the samples, the first in the order of [`spread`], as if only these had been listed.
+    /// Keeps the first `n` samples in the order of [`spread`], as if only these samples had been listed.
     #[must_use]
     pub fn keeping_spread(mut self, n: usize) -> Dataset {
         if n < self.n_samples {
@@ -247,12 +251,12 @@ impl Dataset {
         self
     }
 
-    /// The position of sample `i` in the list.
+    /// Returns the position of sample `i` in the list.
     fn listed(&self, i: usize) -> usize {
         self.chosen.as_ref().map_or(i, |chosen| chosen[i])
     }
 
-    /// Caches the first images once they are decoded, for data that is loaded more than once.
+    /// Caches the first images once they are decoded, for data that are loaded more than once.
     #[must_use]
     pub fn keeping_images(mut self) -> Dataset {
         if self.recipe.is_some() {
@@ -297,7 +301,7 @@ impl Dataset {
         }
     }
 
-    /// Adds samples; extends the last item where they continue its run.
+    /// Adds samples. Extends the last item if they continue its run.
     fn push(&mut self, item: Item, n_samples: usize) {
         self.n_samples = self.n_samples.saturating_add(n_samples);
         if let (Some(last), Some(end)) = (self.items.last(), self.ends.last_mut())
@@ -310,29 +314,29 @@ impl Dataset {
         self.ends.push(self.n_samples);
     }
 
-    /// Number of samples.
+    /// Returns the number of samples.
     pub fn len(&self) -> usize {
         self.n_samples
     }
 
-    /// Whether there are no samples; never true after [`Dataset::open`].
+    /// Whether there are no samples. Never true after [`Dataset::open`].
     pub fn is_empty(&self) -> bool {
         self.n_samples == 0
     }
 
-    /// One line about the preprocessing of images; `None` without images.
+    /// Describes the preprocessing of images in one line; `None` without images.
     pub fn describe(&self) -> Option<String> {
         self.recipe.as_ref().map(|recipe| recipe.describe(&self.inputs[0]))
     }
 
-    /// The place of a sample's shape from the largest to the smallest; 0 where all samples have one shape.
+    /// Returns the rank of a sample's shape, from the largest shape to the smallest; 0 if all samples have one shape.
     ///
-    /// Work goes through samples in this order, so that the engine for each shape is built once.
+    /// Samples are processed in this order, so that the engine for each shape is built once.
     pub fn shape_rank(&self, i: usize) -> usize {
         self.shapes.rank(self.listed(i))
     }
 
-    /// The samples grouped by shape; `None` where all have one shape. The first `n_first` samples come before the others.
+    /// Returns the samples grouped by shape, with the first `n_first` samples in front; `None` if all have one shape.
     pub fn by_shape(&self, n_first: usize) -> Option<Vec<usize>> {
         self.shapes.differ().then(|| {
             let mut order: Vec<usize> = (0..self.n_samples).collect();
@@ -341,12 +345,13 @@ impl Dataset {
         })
     }
 
-    /// The shapes of each input, where samples have several.
+    /// Returns the range of shapes of each input; `None` if all samples have one shape.
     pub fn input_shapes(&self) -> Option<Vec<ShapeRange>> {
         self.shapes.of_inputs()
     }
 
-    /// Batch size of a sample: images, or entries of an array, that the first input takes at a time.
+    /// Returns the batch size of a sample: the number of images, or of entries of an array, that the first input takes
+    /// at a time.
     pub fn batch(&self) -> usize {
         let by_shape = || match &self.inputs.first()?.shape[..] {
             [batch, _, ..] => Some(*batch),
@@ -355,10 +360,10 @@ impl Dataset {
         self.recipe.as_ref().map_or_else(|| by_shape().unwrap_or(1), |recipe| recipe.batch)
     }
 
-    /// The way of each image of sample `i` into the input; none where the sample is of arrays.
+    /// Returns the fit of each image of sample `i` into the input; empty for arrays.
     ///
     /// # Errors
-    /// If a file is no image.
+    /// If a file is not an image.
     ///
     /// # Panics
     /// If `i` is not below [`Dataset::len`].
@@ -371,7 +376,7 @@ impl Dataset {
         }
     }
 
-    /// Height and width of the images that the first input takes, where it looks like one of images.
+    /// Returns height and width of the images that the first input takes; `None` if its shape is not that of images.
     pub fn image_size(&self) -> Option<[usize; 2]> {
         match &self.recipe {
             Some(recipe) => Some([recipe.height, recipe.width]),
@@ -379,7 +384,7 @@ impl Dataset {
         }
     }
 
-    /// The item of sample `i`, the item's index, and the sample's position in it.
+    /// Returns the index of the item that holds sample `i`, the item, and the sample's position in it.
     fn locate(&self, i: usize) -> (usize, &Item, usize) {
         assert!(i < self.n_samples, "sample {i} of {}", self.n_samples);
         let i = self.listed(i);
@@ -388,13 +393,13 @@ impl Dataset {
         (item_idx, &self.items[item_idx], i - start)
     }
 
-    /// The images of a sample, by its position in a run that begins with image `first`.
+    /// Returns the images of a sample, by the sample's position in a run that begins with image `first`.
     fn images_of(&self, first: usize, sample: usize) -> Vec<PathBuf> {
         let first = first + sample * self.batch();
         (first..first + self.batch()).map(|image| self.images.get(image)).collect()
     }
 
-    /// The file of sample `i`, with the position in a file that holds several: `data.npy[3]`.
+    /// Returns the file of sample `i`, with the sample's position if the file holds several: `data.npy[3]`.
     ///
     /// # Panics
     /// If `i` is not below [`Dataset::len`].
@@ -407,8 +412,8 @@ impl Dataset {
         }
     }
 
-    /// The files of the [`batch`](Dataset::batch) of sample `i`: its images, or the entries of its array along the
-    /// first axis, `data.npy[3]`.
+    /// Returns the files of the [`batch`](Dataset::batch) of sample `i`: its images, or the entries of its array along
+    /// the first axis, such as `data.npy[3]`.
     ///
     /// # Panics
     /// If `i` is not below [`Dataset::len`].
@@ -432,7 +437,7 @@ impl Dataset {
     /// Reads sample `i`.
     ///
     /// # Errors
-    /// If its file cannot be read or does not fit the inputs; the message begins with the file.
+    /// If its file cannot be read or does not fit the inputs. The message begins with the file.
     ///
     /// # Panics
     /// If `i` is not below [`Dataset::len`].

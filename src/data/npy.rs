@@ -1,4 +1,4 @@
-//! Headers of `.npy` files and of members of `.npz` archives, and the bytes of one sample.
+//! Headers of `.npy` files and of arrays in `.npz` archives, and the bytes of one sample.
 //!
 //! Source: NumPy, `numpy.lib.format`; versions 1 to 3.
 
@@ -23,17 +23,17 @@ pub struct Header {
     n_bytes: usize,
 }
 
-/// Most bytes of a header's text, as in NumPy.
+/// Maximum bytes of a header's text, as in NumPy.
 const MAX_HEADER_BYTES: usize = 10_000;
-/// Most brackets inside of each other in a header; the parser's time doubles with each.
+/// Maximum depth of nested brackets in a header. The parser's time doubles with each level.
 const MAX_HEADER_DEPTH: usize = 8;
-/// Most bytes of an array in a compressed archive.
+/// Maximum bytes of an array in a compressed archive.
 const MAX_UNPACKED: usize = 2 << 30;
-/// Compressed arrays from this size in bytes on may not be compressed by more than [`MAX_RATIO`].
+/// Bytes above which an array may be compressed by at most the factor [`MAX_RATIO`].
 const LARGE_UNPACKED: usize = 256 << 20;
 const MAX_RATIO: u64 = 200;
 
-/// The bytes of a header, with its beginning and without the values behind.
+/// Reads the bytes of a header, magic string and length included, up to the array's values.
 fn header_bytes(mut reader: impl Read) -> Result<Vec<u8>> {
     const IS_NO_ARRAY: &str = "is not a NumPy array";
     let mut bytes = vec![0; 10];
@@ -86,12 +86,12 @@ impl Header {
         Ok((header, bytes.len() as u64))
     }
 
-    /// Bytes of each of `n_samples` samples.
+    /// Returns the bytes of each of `n_samples` samples.
     pub fn sample_bytes(&self, n_samples: usize) -> usize {
         self.n_bytes / n_samples
     }
 
-    /// Copies one sample's elements out of the whole array `data`, into row-major order.
+    /// Copies the elements of one sample out of the whole array `data`, into row-major order.
     fn gather(&self, data: &[u8], sample: usize, n_samples: usize) -> Vec<u8> {
         let size = self.element.size();
         let n_bytes = self.sample_bytes(n_samples);
@@ -112,19 +112,19 @@ impl Header {
     }
 }
 
-/// An array of a file.
+/// An array in a file.
 #[derive(Debug)]
 pub struct Stored {
     pub header: Header,
     place: ArrayPlace,
 }
 
-/// Place of an array's values.
+/// The place of an array's values.
 #[derive(Debug)]
 enum ArrayPlace {
-    /// In the file, uncompressed, at this byte offset.
+    /// Uncompressed in the file, at this byte offset.
     Plain(u64),
-    /// Compressed, in this member of an archive.
+    /// Compressed in the archive's member of this name.
     Packed(String),
 }
 
@@ -148,7 +148,7 @@ impl Stored {
         Ok(Stored { header, place: ArrayPlace::Plain(start) })
     }
 
-    /// The bytes of one of `n_samples` samples, in row-major order. `unpacked` is the whole array where it is
+    /// Reads the bytes of one of `n_samples` samples, in row-major order. `unpacked` returns the whole array if it is
     /// compressed.
     pub fn read(
         &self,
@@ -177,7 +177,7 @@ impl Stored {
         Ok(bytes)
     }
 
-    /// The whole compressed array, without its header.
+    /// Unpacks the whole compressed array, without its header.
     pub fn unpack(&self, path: &Path) -> Result<Vec<u8>> {
         let ArrayPlace::Packed(file_name) = &self.place else { bail!("internal error: the array is not compressed") };
         let mut archive = NpzArchive::open(path)?;
@@ -186,7 +186,7 @@ impl Stored {
         let mut data = Vec::new();
         let in_member = || format!("`{file_name}`");
         (&mut member).take(self.header.n_bytes as u64).read_to_end(&mut data).with_context(in_member)?;
-        // At its end the archive compares the checksum.
+        // Reading to the end makes the archive compare the checksum.
         let n_more = io::copy(&mut member, &mut sink()).with_context(in_member)?;
         ensure!(
             data.len() == self.header.n_bytes && n_more == 0,
@@ -217,14 +217,15 @@ impl Archive {
         Ok(Archive { zip, file_bytes, names })
     }
 
-    /// The name of an input's array: the input's own, or the only one for the only input.
+    /// Returns the name of the array for an input: the array of the same name, or the only array if the model has one
+    /// input.
     pub fn name_for(&self, input: &str, is_only_input: bool) -> Option<&str> {
         let own = self.names.iter().find(|name| *name == input);
         let only = self.names.first().filter(|_| is_only_input && self.names.len() == 1);
         own.or(only).map(String::as_str)
     }
 
-    /// The array `name`, one of `names`.
+    /// Reads the header of the array `name`, which is one of `names`.
     pub fn member(&mut self, name: &str) -> Result<Stored> {
         let file_name = npyz::npz::file_name_from_array_name(name);
         let mut member = self.zip.zip_archive().by_name(&file_name)?;
@@ -244,7 +245,7 @@ impl Archive {
             );
             return Ok(Stored { header, place: ArrayPlace::Packed(file_name) });
         }
-        // The values are read from the file later, without the archive: its checksum is compared here.
+        // The values are read from the file later, without the archive. The checksum is therefore compared here.
         io::copy(&mut member, &mut sink())?;
         drop(member);
         Stored::plain(header, data_start + header_bytes, self.file_bytes)

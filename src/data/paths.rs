@@ -5,13 +5,13 @@ use itertools::Itertools;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-/// Paths in the order of insertion. Each stores only its difference from the path before, except the first of a block:
-/// a hundred thousand images of a folder take about a megabyte.
+/// Paths in the order of insertion. Each path is stored as its difference from the path before, except the first of a
+/// block. A hundred thousand images of a folder take about a megabyte.
 #[derive(Default)]
 pub struct Paths {
-    /// Per path: length of the prefix shared with the path before, length of the rest, and the rest.
+    /// For each path: length of the prefix shared with the path before, length of the remaining bytes, and these bytes.
     bytes: Vec<u8>,
-    /// Offset of each block.
+    /// Offset of each block in `bytes`.
     blocks: Vec<usize>,
     last: Vec<u8>,
     n: usize,
@@ -20,12 +20,12 @@ pub struct Paths {
 impl Paths {
     const BLOCK: usize = 64;
 
-    /// Number of paths.
+    /// Returns the number of paths.
     pub fn count(&self) -> usize {
         self.n
     }
 
-    /// Bytes in use.
+    /// Returns the number of bytes in use.
     pub fn n_bytes(&self) -> usize {
         self.bytes.len() + size_of_val(&self.blocks[..])
     }
@@ -46,7 +46,7 @@ impl Paths {
         self.n += 1;
     }
 
-    /// The path at `i`.
+    /// Returns the path at position `i`.
     ///
     /// # Panics
     /// If `i` is not below [`Paths::count`].
@@ -65,8 +65,8 @@ impl Paths {
     }
 }
 
-/// Names of the files in a folder, to be sorted. They are stored in pieces: after one large block is freed, glibc keeps
-/// as much free memory again.
+/// Names of the files in a folder, to be sorted. They are stored in several blocks: after one large block is freed,
+/// glibc keeps as much free memory again.
 #[derive(Default)]
 pub struct FileNames {
     /// Names, each followed by a separator, which no name contains.
@@ -97,12 +97,12 @@ fn sorted(names: Vec<u8>) -> impl Iterator<Item = OsString> {
     starts.into_iter().map(move |start| os_string(name(&names, start).to_vec()))
 }
 
-/// The name that begins at `start`.
+/// Returns the name that begins at byte `start`.
 fn name(bytes: &[u8], start: u32) -> &[u8] {
     bytes[start as usize..].split(|&byte| byte == b'/').next().unwrap_or_default()
 }
 
-/// The string with these bytes.
+/// Returns the string with these bytes.
 fn os_string(bytes: Vec<u8>) -> OsString {
     // SAFETY: the bytes are those of whole strings of this process.
     unsafe { OsString::from_encoded_bytes_unchecked(bytes) }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use std::path::Path;
 
-/// Reads a message; raw data stays in the memory map.
+/// Reads a tensor and its element kind. Raw data stay in the memory map.
 ///
 /// # Errors
 /// If the file is not a numeric tensor, or the number of values does not match the shape.
@@ -53,7 +53,7 @@ pub fn read(path: &Path) -> Result<(TensorProto, Element)> {
     Ok((tensor, element))
 }
 
-/// The little-endian bytes of `len` elements from `first`.
+/// Returns the little-endian bytes of `len` elements from element `first` on.
 pub fn slice(tensor: &TensorProto, element: Element, first: usize, len: usize) -> Bytes {
     fn pack<T: Copy, const N: usize>(values: &[T], bytes: fn(T) -> [u8; N]) -> Bytes {
         values.iter().flat_map(|&value| bytes(value)).collect::<Vec<u8>>().into()

@@ -1,4 +1,4 @@
-//! Preprocessing of images: the options, their YAML, and how they override each other. It does not touch images.
+//! Preprocessing of images: the options, their YAML, and how they override each other. This file does not touch images.
 
 use super::resize::Resize;
 use crate::diag::{plain, suggesting};
@@ -8,17 +8,17 @@ use serde::de::{self, DeserializeOwned, Error as _, SeqAccess, Unexpected, Visit
 use serde::{Deserialize, Deserializer};
 use std::fmt;
 
-/// Interpolation. All but `nearest` widen when they shrink an image, as in PIL.
+/// Interpolation for resizing. All kernels except `nearest` widen when they shrink an image, as in PIL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Filter {
-    /// Triangle.
+    /// Triangle kernel.
     Bilinear,
-    /// Cubic with a = -0.5.
+    /// Cubic kernel with a = -0.5.
     Bicubic,
     /// The nearest pixel.
     Nearest,
-    /// Sinc over three lobes.
+    /// Sinc kernel with three lobes.
     Lanczos,
 }
 
@@ -26,13 +26,13 @@ pub enum Filter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Crop {
-    /// The center; an odd pixel is cut at the bottom or right.
+    /// Cut to the center. An odd pixel is cut at the bottom or right.
     Center,
-    /// No cropping: another size than the input's is an error.
+    /// No cropping. Another size than the input's is an error.
     None,
 }
 
-/// Meaning of the channels.
+/// The meaning of the channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Color {
@@ -40,13 +40,13 @@ pub enum Color {
     Rgb,
     /// Blue, green, red; alpha as a fourth where the input takes four.
     Bgr,
-    /// Luma of BT.601, rounded as PIL's conversion to `L`.
+    /// Luma of BT.601, rounded as in PIL's conversion to `L`.
     Gray,
     /// Luma of BT.601, rounded down as in PIL's conversion to `YCbCr`.
     Y,
 }
 
-/// Order of the axes.
+/// The order of the axes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layout {
@@ -56,10 +56,11 @@ pub enum Layout {
     Nhwc,
 }
 
-/// Steps from an image to an input; `None` is the default.
+/// Options for the steps from an image to an input. `None` stands for the default.
 ///
-/// The order is: color, resize, crop, then `(pixel * scale - mean) / std` with pixels from 0 to 255, and mean and std
-/// in the order of the model's channels or one number for all. A uint8 input gets the pixels unchanged. As a file:
+/// The steps are, in order: color, resize, crop, then `(pixel * scale - mean) / std` with pixels from 0 to 255. Mean
+/// and std are in the order of the model's channels, or one number for all. A uint8 input gets the pixels unchanged. As
+/// a file:
 ///
 /// ```yaml
 /// preset: imagenet            # lies under what follows
@@ -74,33 +75,33 @@ pub enum Layout {
 pub struct Preprocessing {
     /// The preset that the other options override.
     pub preset: Option<String>,
-    /// Default: `exact`.
+    /// Fit to the input's size. Default: `exact`.
     pub resize: Option<Resize>,
-    /// Default: `bilinear`.
+    /// Interpolation. Default: `bilinear`.
     pub filter: Option<Filter>,
-    /// Default: `center` after `short_side` and after `exact` with a size, else `none`.
+    /// Cropping. Default: `center` after `short_side` and after `exact` with a size, otherwise `none`.
     pub crop: Option<Crop>,
     /// Value of padded pixels, 0 to 255. Default: 114.
     pub pad_value: Option<u8>,
-    /// Default: `rgb`, or `gray` for one channel.
+    /// Channels. Default: `rgb`, or `gray` for an input of one channel.
     pub color: Option<Color>,
-    /// Default: 1/255. In YAML a number or a fraction.
+    /// Factor of the pixels; in YAML a number or a fraction. Default: 1/255.
     #[serde(deserialize_with = "number", default)]
     pub scale: Option<f64>,
-    /// Default: 0.
+    /// Subtracted after scaling. Default: 0.
     #[serde(deserialize_with = "numbers", default)]
     pub mean: Option<Vec<f64>>,
-    /// Default: 1.
+    /// Divisor after subtracting the mean. Default: 1.
     #[serde(deserialize_with = "numbers", default)]
     pub std: Option<Vec<f64>>,
-    /// Default: the layout whose channel axis has a possible number of channels; `nchw` if both have.
+    /// Axes of the input. Default: the layout whose channel axis has 1, 3 or 4 channels; `nchw` if both have.
     pub layout: Option<Layout>,
 }
 
 /// Reads a number or a fraction, such as `1/255`.
 ///
 /// # Errors
-/// If it is neither, or not finite.
+/// If the text is neither, or the number is not finite.
 pub fn parse_number(text: &str) -> Result<f64> {
     let number = match text.split_once('/') {
         Some((above, below)) => parse_plain(above).zip(parse_plain(below)).map(|(a, b)| a / b),
@@ -114,7 +115,7 @@ fn parse_plain(text: &str) -> Option<f64> {
     text.trim().parse().ok()
 }
 
-/// A number or a fraction in YAML; with `LIST` also a list of them.
+/// A number or a fraction in YAML; with `LIST` a number or a list of numbers and fractions.
 struct Numbers<const LIST: bool>(Vec<f64>);
 
 struct NumbersVisitor<const LIST: bool>;
@@ -171,7 +172,7 @@ fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<f64>
     Ok(Option::<Numbers<true>>::deserialize(deserializer)?.map(|numbers| numbers.0))
 }
 
-/// Parses an option's value as written in YAML: a [`Resize`], [`Filter`], [`Crop`], [`Color`] or [`Layout`].
+/// Parses the value of an option as written in YAML: a [`Resize`], [`Filter`], [`Crop`], [`Color`] or [`Layout`].
 ///
 /// # Errors
 /// If the value is unknown; the message lists the valid ones.
@@ -182,7 +183,7 @@ pub fn parse_option<T: DeserializeOwned>(text: &str) -> Result<T> {
 }
 
 impl Preprocessing {
-    /// The options of `over`, and those of `self` where `over` has none.
+    /// Returns the options of `over`, completed by those of `self`.
     pub fn overlaid(self, over: Preprocessing) -> Preprocessing {
         Preprocessing {
             preset: over.preset.or(self.preset),

@@ -17,26 +17,26 @@ pub struct Preset {
     pub name: String,
     /// One-line description.
     pub description: String,
-    /// Its options.
+    /// Options of the preset.
     steps: Preprocessing,
 }
 
-/// Every preset, as `presets.yaml` has them.
+/// Every preset in `presets.yaml`.
 pub static PRESETS: LazyLock<Vec<Preset>> =
     LazyLock::new(|| serde_yaml::from_str(include_str!("presets.yaml")).expect("a test reads presets.yaml"));
 
 impl Preset {
-    /// Its options.
+    /// Returns the options of the preset.
     pub fn preprocessing(&self) -> Preprocessing {
         Preprocessing { preset: Some(self.name.clone()), ..self.steps.clone() }
     }
 }
 
 impl Preprocessing {
-    /// The preset with that name, or the options in the YAML file at that path.
+    /// Returns the preset with that name, or the options in the YAML file at that path.
     ///
     /// # Errors
-    /// If there is neither, or the file has an unknown key or a wrong value: file, line and key.
+    /// If there is neither, or the file has an unknown key or a wrong value. The message says file, line and key.
     pub fn named(name: &str) -> Result<Preprocessing> {
         if let Some(preset) = find(name) {
             return Ok(preset.preprocessing());
@@ -51,10 +51,10 @@ impl Preprocessing {
         Preprocessing::from_yaml(&yaml, name)
     }
 
-    /// Parses a YAML text, whose options override the preset that it names. `file` is for messages.
+    /// Parses a YAML text. Its options override those of the preset that it names. `file` is for messages.
     ///
     /// # Errors
-    /// If it has an unknown key or a wrong value: file, line and key.
+    /// If the text has an unknown key or a wrong value. The message says file, line and key.
     pub fn from_yaml(yaml: &str, file: &str) -> Result<Preprocessing> {
         let is_blank = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
         if yaml.lines().all(is_blank) {
@@ -64,7 +64,7 @@ impl Preprocessing {
         parsed.resolved().with_context(|| format!("`{file}`: `preset`"))
     }
 
-    /// The options, completed by those of the preset.
+    /// Returns the options, completed by those of the preset that they name.
     ///
     /// # Errors
     /// If the preset does not exist.

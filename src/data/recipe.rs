@@ -1,4 +1,4 @@
-//! The preprocessing for one input, with all defaults resolved, and its description.
+//! The preprocessing for one input with all defaults resolved, and its description.
 
 use super::array;
 use super::preprocess::{Color, Crop, Filter, Layout, Preprocessing};
@@ -7,9 +7,9 @@ use crate::diag::{WithHint, count};
 use crate::onnx::inputs::InputSpec;
 use anyhow::{Result, anyhow, bail, ensure};
 
-/// The steps for one input, with all defaults resolved.
+/// The preprocessing steps for one input, with all defaults resolved.
 pub struct Recipe {
-    /// The options of the user.
+    /// The options that the user gave, before defaults.
     pub asked: Preprocessing,
     /// Images per sample.
     pub batch: usize,
@@ -25,11 +25,11 @@ pub struct Recipe {
     scale: f64,
     mean: Vec<f64>,
     std: Vec<f64>,
-    /// The value of each pixel level, per channel; empty where the input takes pixels.
+    /// The input value of each pixel level, per channel; empty if the input takes uint8 pixels.
     pub tables: Vec<[f32; 256]>,
 }
 
-/// The input for images.
+/// Returns the input for images.
 ///
 /// # Errors
 /// If images alone cannot feed the model.
@@ -61,7 +61,7 @@ pub fn image_input(inputs: &[InputSpec]) -> Result<&InputSpec> {
 }
 
 impl Recipe {
-    /// Resolves the steps.
+    /// Resolves the steps from the user's options.
     ///
     /// # Errors
     /// If the input does not have an image's shape, or an option does not fit it.
@@ -142,7 +142,7 @@ impl Recipe {
         })
     }
 
-    /// One line with every step, which marks defaults.
+    /// Describes every step in one line, and marks defaults.
     pub fn describe(&self, input: &InputSpec) -> String {
         let asked = &self.asked;
         let (width, height) = (self.width, self.height);
@@ -194,12 +194,12 @@ impl Recipe {
     }
 }
 
-/// Whether two descriptions of preprocessing have the same steps, however they were asked for.
+/// Whether two descriptions of preprocessing have the same steps, given or by default.
 pub fn same_preprocessing(one: &str, other: &str) -> bool {
     steps(one) == steps(other)
 }
 
-/// The steps of a description, without the input, the marks of defaults and steps that change nothing.
+/// Returns the steps of a description, without the input, the marks of defaults, and steps that change nothing.
 fn steps(description: &str) -> String {
     let steps = description.rsplit_once("`").and_then(|(_, rest)| rest.split_once(": "));
     let mut steps = steps.map_or(description, |(_, steps)| steps).to_string();
@@ -211,21 +211,21 @@ fn steps(description: &str) -> String {
             steps = steps.replace(&format!(", {name} {:?}", vec![neutral; n_channels]), "");
         }
     }
-    // The shape of the input at the end.
+    // The shape of the input stands at the end.
     steps.rsplit_once(" [").map_or(steps.clone(), |(steps, _)| steps.to_string())
 }
 
-/// Height and width of the images that an input takes, where its shape is that of images.
+/// Returns height and width of the images that an input takes; `None` if its shape is not that of images.
 pub fn image_size(input: &InputSpec) -> Option<[usize; 2]> {
     settle_layout(input, None).ok().map(|(_, [_, _, height, width])| [height, width])
 }
 
-/// The layout, and the sizes in the order batch, channels, height, width.
-/// Whether an image can have so many channels.
+/// Whether an image can have this number of channels.
 pub(super) fn has_image_channels(n_channels: usize) -> bool {
     matches!(n_channels, 1 | 3 | 4)
 }
 
+/// Returns the layout of an image input, and the sizes in the order batch, channels, height, width.
 fn settle_layout(input: &InputSpec, asked: Option<Layout>) -> Result<(Layout, [usize; 4])> {
     let layout = match (asked, &input.shape[..]) {
         (None | Some(Layout::Nchw), &[n, c, h, w]) if has_image_channels(c) => Some((Layout::Nchw, [n, c, h, w])),
@@ -277,7 +277,7 @@ fn color_name(color: Color) -> &'static str {
     }
 }
 
-/// An option as it is written in YAML.
+/// Returns an option as it is written in YAML.
 fn option_name(option: impl std::fmt::Debug) -> String {
     format!("{option:?}").to_lowercase()
 }

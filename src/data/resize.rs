@@ -1,26 +1,26 @@
-//! How an image is fitted to the input's height and width, and how that is written.
+//! The fit of an image to the input's height and width, and its spelling as an option.
 
 use anyhow::{Result, anyhow, bail};
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::fmt;
 
-/// How an image is fitted to the input's height and width.
+/// The fit of an image to the input's height and width.
 ///
-/// Written `none`, `exact`, `exact=HxW`, `short_side`, `short_side=N` or just `N`, `letterbox`,
-/// `letterbox_centered`; in YAML also `{ short_side: N }` and `{ exact: [H, W] }`.
+/// Spelled `none`, `exact`, `exact=HxW`, `short_side`, `short_side=N` or only `N`, `letterbox`, `letterbox_centered`;
+/// in YAML also `{ short_side: N }` and `{ exact: [H, W] }`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resize {
     /// Not resized.
     None,
     /// Stretched to (height, width), by default the input's.
     Exact(Option<(u32, u32)>),
-    /// Shorter side scaled to this many pixels, with the aspect ratio kept. Default: 256/224 of the input's, as common
-    /// for ImageNet.
+    /// Shorter side scaled to this many pixels, with the aspect ratio kept. Default: 256/224 of the input's side, as
+    /// common for ImageNet.
     ShortSide(Option<u32>),
-    /// Scaled to fit inside the input, with the aspect ratio kept, at the top left; the rest is padded.
+    /// Scaled to fit inside the input, with the aspect ratio kept, at the top left. The remaining pixels are padded.
     Letterbox,
-    /// As `letterbox`, with the image in the middle.
+    /// As [`Resize::Letterbox`], with the image in the middle.
     LetterboxCentered,
 }
 
@@ -54,7 +54,7 @@ impl Resize {
             (name, Some(_)) if Resize::NAMES.contains(&name) => {
                 bail!("`{text}`: `{name}` takes no value")
             }
-            // Worded like serde's message, so that the same hint is found.
+            // The wording is that of serde's message, so that the same hint is found.
             (name, _) => {
                 let names: Vec<String> = Resize::NAMES.iter().map(|n| format!("`{n}`")).collect();
                 bail!("unknown value `{name}`, expected one of {}", names.join(", "))

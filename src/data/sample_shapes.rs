@@ -1,10 +1,10 @@
-//! The shapes of samples, where they differ.
+//! The shapes of samples, if samples have several.
 
 use crate::onnx::inputs::InputShapes;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The shapes of an input over the samples.
+/// The range of shapes of an input over the samples.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ShapeRange {
     /// Number of different shapes.
@@ -15,19 +15,19 @@ pub struct ShapeRange {
     pub largest: Vec<usize>,
 }
 
-/// The shape of each sample: some bytes for each run of samples with the same shape.
+/// The shape of each sample. Memory is some bytes for each run of samples with the same shape.
 #[derive(Default)]
 pub struct SampleShapes {
-    /// Each shape with its index.
+    /// Index of each shape.
     known: BTreeMap<InputShapes, usize>,
-    /// The first sample of each run, and the index of its shape.
+    /// First sample of each run, and the index of its shape.
     runs: Vec<(usize, usize)>,
-    /// The place of each shape from the largest to the smallest, by index; empty before the end of the list.
+    /// Rank of each shape from the largest to the smallest, by index; empty until [`SampleShapes::finish`].
     ranks: Vec<usize>,
 }
 
 impl SampleShapes {
-    /// Adds the shapes of the samples from `first` on.
+    /// Adds a run of samples that have these shapes, from sample `first` on.
     pub fn add(&mut self, first: usize, shapes: InputShapes) {
         let next = self.known.len();
         let shape_idx = *self.known.entry(shapes).or_insert(next);
@@ -36,7 +36,7 @@ impl SampleShapes {
         }
     }
 
-    /// Ends the list of the samples.
+    /// Ranks the shapes after the last sample was added.
     pub fn finish(&mut self) {
         let size = |shapes: &InputShapes| shapes.iter().map(|shape| shape.iter().product::<usize>()).sum::<usize>();
         let mut by_size: Vec<(&InputShapes, usize)> = self.known.iter().map(|(shapes, &idx)| (shapes, idx)).collect();
@@ -45,8 +45,8 @@ impl SampleShapes {
         by_size.iter().enumerate().for_each(|(rank, (_, idx))| self.ranks[*idx] = rank);
     }
 
-    /// The number of different shapes of each input with its smallest and its largest by the number of elements; `None` where
-    /// samples have one shape.
+    /// Returns the range of shapes of each input, ordered by the number of elements; `None` if all samples have one
+    /// shape.
     pub fn of_inputs(&self) -> Option<Vec<ShapeRange>> {
         let n_inputs = self.known.keys().next().filter(|_| self.differ())?.len();
         let of_input = |input: usize| {
@@ -64,7 +64,7 @@ impl SampleShapes {
         self.known.len() > 1
     }
 
-    /// The place of a sample's shape, from the largest to the smallest.
+    /// Returns the rank of a sample's shape, from the largest to the smallest.
     pub fn rank(&self, sample: usize) -> usize {
         let run = self.runs.partition_point(|(first, _)| *first <= sample);
         run.checked_sub(1).and_then(|run| self.ranks.get(self.runs[run].1)).copied().unwrap_or(0)

@@ -1,4 +1,4 @@
-//! Shapes of open inputs, from the arrays and images of the data.
+//! Shapes of inputs with open dimensions, from the arrays and images of the data.
 
 use super::array::sample_shape;
 use super::npy::{Archive, Stored};
@@ -16,14 +16,14 @@ use image::ImageReader;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
-/// The smallest and the largest sample of the data that feeds open inputs, by their numbers of values.
+/// The smallest and the largest sample for the open inputs, by their number of values.
 #[derive(Debug, Default)]
 pub struct SeenShapes {
     smallest: Option<SeenSample>,
     largest: Option<SeenSample>,
 }
 
-/// The shapes of a sample's open inputs, none for arrays that do not fit; and the file that it is from.
+/// A sample's shapes for the open inputs, and its file. A shape is `None` if the array does not fit the input.
 #[derive(Debug, Clone, PartialEq)]
 struct SeenSample {
     shapes: Vec<Option<Vec<usize>>>,
@@ -31,7 +31,7 @@ struct SeenSample {
 }
 
 impl SeenSample {
-    /// Samples are compared by their sizes, then by their shapes.
+    /// Returns the key by which samples are compared: number of values, then shapes.
     fn key(&self) -> (usize, &Vec<Option<Vec<usize>>>) {
         (self.shapes.iter().flatten().map(|shape| shape.iter().product::<usize>()).sum(), &self.shapes)
     }
@@ -47,8 +47,8 @@ impl SeenShapes {
         }
     }
 
-    /// The first input whose shapes differ, where samples have more than one shape: text such as
-    /// ``input `x` is [1, 7] in `a.npz` and [1, 60] in `b.npz` ``.
+    /// Describes the first input whose shape differs between the smallest and the largest sample, such as ``input `x`
+    /// is [1, 7] in `a.npz` and [1, 60] in `b.npz` ``; `None` if all samples have one shape.
     pub fn differing(&self, open: &[OpenInput]) -> Option<String> {
         let (a, b) = (self.smallest.as_ref()?, self.largest.as_ref()?);
         let position = a.shapes.iter().zip(&b.shapes).position(|(a, b)| a != b)?;
@@ -58,12 +58,12 @@ impl SeenShapes {
     }
 }
 
-/// Adds a shape for each of the `open` inputs of a model with `n_inputs` inputs: those of the largest of the first `limit`
-/// samples, because memory and placement must suit it. Only headers of files are read.
+/// Adds a shape for each of the `open` inputs of a model with `n_inputs` inputs: that of the largest of the first
+/// `limit` samples, because memory and placement must suit the largest sample. Only headers of files are read.
 /// [`Dataset::open`](super::Dataset::open) reports files that cannot be read or do not fit.
 ///
 /// # Errors
-/// If images, which all are fitted to one size, have several and the preprocessing does not say which.
+/// If images have several sizes and the preprocessing does not name the one size that all are fitted to.
 pub fn add_shapes(
     sources: &[String],
     open: &[OpenInput],
@@ -119,12 +119,11 @@ pub fn add_shapes(
     Ok(seen)
 }
 
-/// The shape that an image gives an input, by the image's path; `None` if it cannot be read.
+/// Returns the shape that an image, given by its path, gives an input; `None` if the image cannot be read.
 type ImageShape<'a> = dyn Fn(&Path) -> Option<Vec<usize>> + 'a;
 
-/// How images give the shape of the only input, whose height and width are open: with the size that the preprocessing
-/// names, else with their own. `None` for another input, or if the preprocessing fits images to the input's size in
-/// another way.
+/// Returns the function from an image to the shape of the only input, whose height and width are open. They are the size
+/// that the preprocessing names, otherwise the image's own size. `None` for other inputs and for `short_side`.
 fn image_shape<'a>(
     open: &'a [OpenInput],
     n_inputs: usize,
@@ -152,14 +151,14 @@ fn image_shape<'a>(
     })))
 }
 
-/// Height and width of an image, from its header.
+/// Reads height and width of an image from its header.
 fn image_sides(path: &Path) -> Result<[u32; 2]> {
     let reader = ImageReader::new(BufReader::new(foreign::open(path)?)).with_guessed_format()?;
     let (width, height) = reader.into_dimensions()?;
     Ok([height, width])
 }
 
-/// The input with its open axes; an open batch is 1.
+/// Returns the input with its open axes. An open batch is 1.
 fn spec(input: &OpenInput) -> InputSpec {
     let open = |(axis, dim): (usize, &Option<usize>)| (axis > 0 && dim.is_none()).then(String::new);
     InputSpec {
@@ -170,7 +169,7 @@ fn spec(input: &OpenInput) -> InputSpec {
     }
 }
 
-/// The shape of an input's array in a file, or in a folder of `.pb` files.
+/// Reads the shape of an input's array in a file, or in a folder of `.pb` files.
 fn array_shape(path: &Path, input: &OpenInput, n_inputs: usize) -> Result<Option<Vec<usize>>> {
     if path.is_dir() {
         for file in sources::pb_files(path)? {

@@ -1,4 +1,4 @@
-//! The files of a source: folders, files, patterns and lists, expanded in a fixed order.
+//! The files of data sources: folders, files, patterns and lists, expanded in a fixed order.
 
 use super::paths::FileNames;
 use super::table;
@@ -9,29 +9,30 @@ use globset::GlobBuilder;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// Extensions of image files; the last line's cannot be decoded, which is an error and no file that is passed over.
+/// Extensions of image files. Files from `avif` on cannot be decoded: they are errors instead of being passed over.
 const IMAGES: &[&str] = &[
     "jpg", "jpeg", "jpe", "jfif", "png", "bmp", "webp", "gif", "tif", "tiff", "pnm", "ppm", "pgm", "pbm", "avif",
     "heic", "heif", "jxl", "jp2", "tga", "psd", "dng", "cr2", "nef", "arw",
 ];
 /// Extensions of array files.
 const ARRAYS: &[&str] = &["npy", "npz", "pb"];
-/// The kinds of data files, for messages.
+/// The kinds of data files, as messages name them.
 const KINDS: &str = "images (JPEG, PNG, BMP, WebP, GIF, TIFF, PNM), .npy, .npz or .pb files";
 
-/// A data file, or a folder of `.pb` files that form one.
+/// A data file, or a folder of `.pb` files that form one sample or several.
 #[derive(Debug)]
 pub enum Found {
     Image(PathBuf),
     Arrays(PathBuf),
-    /// An entry of a list that is no data, or does not exist; its path, and the reason.
+    /// The path of a list's entry that does not exist or is not data, and the reason.
     Bad(PathBuf, anyhow::Error),
 }
 
-/// Called for each data file: there may be too many to hold their paths.
+/// A function that is called for each data file. Paths are not collected, because there may be too many for memory.
 pub type SourceVisitor<'v> = dyn FnMut(Found) + 'v;
 
-/// Visits the data files of `source`: by name in folders and patterns, as listed in lists.
+/// Visits the data files of `source`: in the order of names for folders and patterns, in the order of the list for
+/// lists.
 ///
 /// # Errors
 /// If the source does not exist, or holds no data. A bad entry of a list is [`Found::Bad`].
@@ -69,11 +70,11 @@ pub fn expand(source: &str, n_inputs: usize, visit: &mut SourceVisitor) -> Resul
     pattern(source, n_inputs, visit).with_context(place)
 }
 
-/// Visits the files of the sources, lists included. Sources that do not exist or have no data are ignored.
+/// Visits the path of each source, and then its data files. Sources that do not exist or have no data are no error.
 pub fn files(sources: &[String], visit: &mut dyn FnMut(&Path)) {
     for source in sources {
         visit(Path::new(source));
-        // For a model with one input every file is data by itself.
+        // For a model with one input, every `.pb` file is data by itself.
         let mut found = |found: Found| match found {
             Found::Image(path) | Found::Arrays(path) => visit(&path),
             Found::Bad(..) => {}
@@ -97,21 +98,21 @@ pub fn is_image(path: &Path) -> bool {
     IMAGES.contains(&extension(path).as_str())
 }
 
-/// Entries of a list that do not exist or are no data.
+/// The treatment of list entries that do not exist or are not data.
 #[derive(Debug, Clone, Copy)]
 pub enum BadEntries {
-    /// They are left out.
+    /// Bad entries are left out.
     Skipped,
-    /// They are errors.
+    /// Bad entries are errors.
     Refused,
-    /// They are errors with this hint.
+    /// Bad entries are errors with this hint.
     RefusedWith(&'static str),
 }
 
-/// Fails where a source does not exist or has no data.
+/// Fails if a source does not exist or has no data.
 ///
 /// # Errors
-/// If a source does not exist or has no data; or a list has a bad entry, where these are refused.
+/// If a source does not exist or has no data, or if a list has a bad entry and `bad_entries` refuses it.
 pub fn ensure_found(sources: &[String], bad_entries: BadEntries) -> Result<()> {
     for source in sources {
         let mut bad = None;
@@ -128,17 +129,17 @@ pub fn ensure_found(sources: &[String], bad_entries: BadEntries) -> Result<()> {
     Ok(())
 }
 
-/// Lower-case extension.
+/// Returns the extension in lower case.
 pub fn extension(path: &Path) -> String {
     path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase()
 }
 
-/// The number in `input_0.pb`, a name of ONNX's own test data.
+/// Returns the number in `input_0.pb`, the naming of ONNX's own test data.
 pub fn test_input_idx(path: &Path) -> Option<usize> {
     file_name(path).strip_prefix("input_")?.strip_suffix(".pb")?.parse().ok()
 }
 
-/// The `.pb` files of a folder by name, without `output_<i>.pb` if there is `input_<i>.pb`.
+/// Returns the `.pb` files of a folder by name, without `output_<i>.pb` if there is an `input_<i>.pb`.
 pub fn pb_files(folder: &Path) -> Result<Vec<PathBuf>> {
     let is_pb = |file: &PathBuf| extension(file) == "pb" && file.is_file();
     let mut files: Vec<PathBuf> = entries(folder)?.filter(is_pb).collect();
@@ -148,7 +149,7 @@ pub fn pb_files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Files and folders in a folder, by name, without hidden ones.
+/// Returns the files and folders in a folder by name, without hidden ones.
 fn entries(folder: &Path) -> Result<impl Iterator<Item = PathBuf>> {
     let mut names = FileNames::default();
     for entry in std::fs::read_dir(folder)? {
@@ -160,7 +161,7 @@ fn entries(folder: &Path) -> Result<impl Iterator<Item = PathBuf>> {
     Ok(names.sorted().map(|name| folder.join(name)))
 }
 
-/// The folders in a folder, by name, without hidden ones.
+/// Returns the subfolders of a folder by name, without hidden ones.
 pub fn subfolders(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(entries(folder)?.filter(|entry| entry.is_dir()).collect())
 }
@@ -188,7 +189,7 @@ fn folder(path: &Path, n_inputs: usize, visit: &mut SourceVisitor) -> Result<()>
     Ok(())
 }
 
-/// The data of an ONNX test data set, a folder with `input_0.pb` and so on; empty for other folders.
+/// Returns the data of an ONNX test data set, which is a folder with `input_0.pb` and so on; empty for other folders.
 fn test_data_set(path: &Path, n_inputs: usize) -> Result<Vec<Found>> {
     let pb_files = pb_files(path)?;
     Ok(match pb_files.iter().any(|file| test_input_idx(file).is_some()) {
@@ -198,7 +199,7 @@ fn test_data_set(path: &Path, n_inputs: usize) -> Result<Vec<Found>> {
     })
 }
 
-/// A data file by its extension, or by its first bytes where the extension is unknown.
+/// Returns the data file at a path, by its extension, or by its first bytes if the extension is unknown.
 fn known(path: &Path) -> Result<Option<Found>> {
     let extension = extension(path);
     if IMAGES.contains(&extension.as_str()) {
@@ -213,12 +214,12 @@ fn known(path: &Path) -> Result<Option<Found>> {
         return Ok(Some(Found::Arrays(path.to_path_buf())));
     }
     use image::ImageFormat::{Gif, Jpeg, Png, Tiff, WebP};
-    // BMP and PNM are left out: text may begin with their two bytes, too.
+    // BMP and PNM are left out, because a text may begin with their two bytes, too.
     let is_image = matches!(image::guess_format(&start), Ok(Jpeg | Png | Gif | WebP | Tiff));
     Ok(is_image.then(|| Found::Image(path.to_path_buf())))
 }
 
-/// A file that the user named: an unknown kind is an error.
+/// Returns a file that the user named. An unknown kind is an error.
 fn file(path: &Path) -> Result<Found> {
     known(path)?.with_context(|| format!("is not supported data, expected {KINDS}"))
 }
@@ -252,7 +253,7 @@ fn list(path: &Path, n_inputs: usize, kind: ListKind, visit: &mut SourceVisitor)
                     std::io::ErrorKind::InvalidData => anyhow!("line {line_number}: is not UTF-8 text"),
                     _ => error.into(),
                 })?;
-                // The first may begin with a byte order mark.
+                // The first line may begin with a byte order mark.
                 let entry = line.trim_start_matches('\u{feff}').trim();
                 if !entry.is_empty() && !entry.starts_with('#') {
                     visit_entry(line_number, entry);
@@ -270,13 +271,13 @@ fn list(path: &Path, n_inputs: usize, kind: ListKind, visit: &mut SourceVisitor)
     Ok(())
 }
 
-/// The data of an entry of the list `path` in `folder`.
+/// Returns the data of an entry of the list `path` in `folder`.
 fn listed(folder: &Path, path: &Path, entry: &str, n_inputs: usize) -> Result<Vec<Found>> {
-    // A list is often stored beside the folder that it is named after.
+    // A list is often stored beside a folder of the same name.
     let mut candidates = [folder.join(entry), path.with_extension("").join(entry)].into_iter();
     let Some(path) = candidates.find(|candidate| !entry.is_empty() && candidate.exists()) else {
         let error = anyhow!("does not exist, expected a path relative to the list");
-        // As lists of other tools: a path, space, a class.
+        // Lists of other tools have a path, a space and a class.
         let is_labelled =
             entry.rsplit_once(char::is_whitespace).is_some_and(|(path, _)| folder.join(path.trim()).exists());
         return Err(error.hint(match is_labelled {
@@ -294,14 +295,14 @@ fn listed(folder: &Path, path: &Path, entry: &str, n_inputs: usize) -> Result<Ve
 
 fn pattern(pattern: &str, n_inputs: usize, visit: &mut SourceVisitor) -> Result<()> {
     let parts: Vec<_> = Path::new(pattern).components().collect();
-    // Written like the paths below: without doubled or trailing separators.
+    // The pattern is normalized like the paths below: without doubled or trailing separators.
     let normal: PathBuf = parts.iter().collect();
     let glob = GlobBuilder::new(&normal.to_string_lossy()).literal_separator(true).build();
     let matcher = glob.context("is not a valid pattern")?.compile_matcher();
     let is_literal = |part: &std::path::Component| !part.as_os_str().to_string_lossy().contains(['*', '?', '[', '{']);
     let n_literal = parts.iter().take_while(|part| is_literal(part)).count();
     let root: PathBuf = parts[..n_literal].iter().collect();
-    // Braces may hold separators, so only a pattern without them and without `**` limits the depth.
+    // Braces may hold separators, so only a pattern without braces and without `**` limits the depth.
     let depth = match pattern.contains("**") || pattern.contains('{') {
         true => usize::MAX,
         false => parts.len() - n_literal,
@@ -329,7 +330,7 @@ fn pattern(pattern: &str, n_inputs: usize, visit: &mut SourceVisitor) -> Result<
     Ok(())
 }
 
-/// Calls `visit` with every path below `folder`, down to `depth` levels, sorted.
+/// Calls `visit` with every path below `folder`, down to `depth` levels, in the order of names.
 fn walk(folder: &Path, depth: usize, visit: &mut dyn FnMut(&Path) -> Result<()>) -> Result<()> {
     let here = folder.as_os_str().is_empty();
     for entry in entries(if here { Path::new(".") } else { folder })? {

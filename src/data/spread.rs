@@ -1,12 +1,12 @@
-//! An order of a list in which the first samples of any number are spread over the whole list.
+//! An order of a list whose first samples, however many, are spread over the whole list.
 
-/// 2^64 over the golden ratio.
+/// 2^64 divided by the golden ratio.
 const STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The positions 0 to `n` - 1, ordered by the fraction of their multiples of the golden ratio.
+/// Returns the positions 0 to `n` - 1, ordered by the fractional part of their multiples of the golden ratio.
 ///
-/// Of each stretch of the list about the same share is among the first, and no period of the list meets that of the order:
-/// neither folders of classes nor images of two cameras in turn are left out.
+/// Each stretch of the list has about the same share of the first samples. No period of the list coincides with a
+/// period of the order. Neither folders of classes nor images of two alternating cameras are left out.
 ///
 /// Source: Fibonacci hashing (Knuth, The Art of Computer Programming 3, 6.4).
 pub fn spread(n: usize) -> Vec<usize> {

@@ -5,16 +5,16 @@ use crate::foreign;
 use anyhow::{Result, anyhow};
 use std::path::Path;
 
-/// One row.
+/// One row of a CSV file.
 pub struct Row {
     /// Line number in the file, from 1.
     pub line: u64,
-    /// The cells of the requested columns, trimmed; empty where the row is too short.
+    /// Cells of the requested columns, trimmed; empty where the row is too short.
     pub cells: Vec<String>,
 }
 
-/// Visits the rows of a CSV file in order. Its first line names the columns; `columns` are the requested ones. Empty
-/// lines and lines that begin with `#` are skipped.
+/// Visits the rows of a CSV file in order. The file's first line names the columns. `columns` are the requested ones.
+/// Empty lines and lines that begin with `#` are skipped.
 ///
 /// # Errors
 /// If the file cannot be read or lacks a column, or `visit` fails. The message does not name the file.
@@ -45,7 +45,7 @@ pub fn read(path: &Path, columns: &[&str], mut visit: impl FnMut(Row) -> Result<
     Ok(())
 }
 
-/// An error of the reader in plain words.
+/// Returns an error of the reader in plain words.
 fn explained(error: csv::Error) -> anyhow::Error {
     match error.kind() {
         csv::ErrorKind::Utf8 { pos, .. } => {

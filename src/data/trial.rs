@@ -1,4 +1,5 @@
-//! Images with other pixel values than their recipe's: decoded and resized once, changed, and laid out as inputs.
+//! Trials of other pixel values than the recipe's: images are decoded and resized once, changed, and laid out as
+//! inputs.
 
 use super::image::Pixels;
 use super::preprocess::{Color, Preprocessing};
@@ -7,26 +8,26 @@ use super::recipe::Recipe;
 use super::{Array, Dataset, Item};
 use anyhow::{Context, Result, bail};
 
-/// Order of the color channels, and the value of a pixel in each: `(pixel * scale - mean) / std`.
+/// The order of the color channels, and the value of a pixel in each channel: `(pixel * scale - mean) / std`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PixelValues {
     /// `rgb` or `bgr`.
     pub color: Color,
     /// Factor of the pixels.
     pub scale: f64,
-    /// Subtracted after the scale, by channel of the input.
+    /// Number subtracted after scaling, by channel of the input.
     pub mean: [f64; 3],
-    /// Divisor after that, by channel of the input.
+    /// Divisor after subtracting the mean, by channel of the input.
     pub std: [f64; 3],
 }
 
 impl PixelValues {
-    /// Whether both give the same values.
+    /// Whether both give the same input values.
     pub fn is_same(&self, other: &PixelValues) -> bool {
         self.color == other.color && self.has_same_scale(other)
     }
 
-    /// Whether both give the same values, whatever the order of the channels.
+    /// Whether both give the same input values, ignoring the order of the channels.
     pub fn has_same_scale(&self, other: &PixelValues) -> bool {
         let ends = |values: &PixelValues, channel: usize| {
             [0.0, 255.0].map(|pixel| (pixel * values.scale - values.mean[channel]) / values.std[channel])
@@ -38,7 +39,7 @@ impl PixelValues {
         })
     }
 
-    /// The options that ask for them.
+    /// Returns the command-line options that ask for these pixel values.
     pub fn spelled(&self) -> String {
         let inverse = (1.0 / self.scale).round();
         let scale = match self.scale {
@@ -55,14 +56,15 @@ impl PixelValues {
         format!("--color {color} --scale {scale} --mean {mean} --std {std}")
     }
 
-    /// Names of the presets that have these values.
+    /// Returns the names of the presets that have these pixel values.
     pub fn presets(&self) -> Vec<&'static str> {
         let is_one = |values: Option<PixelValues>| values.is_some_and(|values| values.is_same(self));
         let named = PRESETS.iter().filter(|preset| is_one(PixelValues::of(&preset.preprocessing())));
         named.map(|preset| preset.name.as_str()).collect()
     }
 
-    /// Those of a preprocessing for three channels; `None` where it is for another number.
+    /// Returns the pixel values of a preprocessing for three channels; `None` for gray, Y, or another number of
+    /// channels.
     fn of(asked: &Preprocessing) -> Option<PixelValues> {
         let color = asked.color.unwrap_or(Color::Rgb);
         let by_channel = |values: &Option<Vec<f64>>, default: f64| match values.as_deref() {
@@ -83,34 +85,34 @@ impl PixelValues {
 pub struct FittedImage(Pixels);
 
 impl FittedImage {
-    /// Mirrored, and the central 94 % of it in the same size.
+    /// Returns the image mirrored and cropped to the central 94 % of its sides, in the same size.
     ///
     /// # Errors
-    /// If it cannot be resized.
+    /// If the image cannot be resized.
     pub fn mirrored_and_cropped(&self) -> Result<FittedImage> {
         self.0.mirrored().central(0.94).map(FittedImage)
     }
 
-    /// With pixels `factor` times as bright.
+    /// Returns the image with pixels `factor` times as bright.
     pub fn brighter(&self, factor: f32) -> FittedImage {
         FittedImage(self.0.mapped(|pixel| (f32::from(pixel) * factor).round_ties_even().min(255.0) as u8))
     }
 }
 
-/// A recipe with its pixel values replaced.
+/// A dataset's recipe with other pixel values.
 pub struct ImageTrial<'a> {
     dataset: &'a Dataset,
     recipe: Recipe,
 }
 
 impl Dataset {
-    /// The pixel values that samples have; `None` where a sample is not one image of three channels in floats.
+    /// Returns the pixel values of the samples; `None` if a sample is not one float image of three channels.
     pub fn pixel_values(&self) -> Option<PixelValues> {
         let recipe = self.recipe.as_ref().filter(|recipe| recipe.batch == 1 && recipe.tables.len() == 3)?;
         PixelValues::of(&recipe.asked)
     }
 
-    /// The image of sample `i` in the input's size.
+    /// Returns the image of sample `i` in the input's size.
     ///
     /// # Errors
     /// If the sample is not an image, or cannot be read.
@@ -121,7 +123,7 @@ impl Dataset {
         images.pop().map(FittedImage).context("no image")
     }
 
-    /// A trial of other pixel values.
+    /// Returns a trial of other pixel values.
     ///
     /// # Errors
     /// If the samples are not images, or the values do not fit the input.
@@ -139,7 +141,7 @@ impl Dataset {
 }
 
 impl ImageTrial<'_> {
-    /// The input array of an image.
+    /// Returns the input array of an image.
     pub fn array(&self, image: &FittedImage) -> Array {
         self.recipe.array(std::slice::from_ref(&image.0), &self.dataset.inputs[0])
     }
