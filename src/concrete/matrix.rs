@@ -5,9 +5,9 @@ use ndarray::{ArrayView2, ArrayViewMut2, Axis, ShapeBuilder, s};
 use rayon::prelude::*;
 use std::ops::{Index, IndexMut};
 
-/// Rows and columns that are factorized at a time; all else is products of matrices.
+/// Number of rows and columns that are factorized directly; matrix products update the others.
 const BLOCK: usize = 64;
-/// Columns of a square that are computed at a time.
+/// Number of columns of [`square`] that one matrix product computes.
 const STRIP: usize = 256;
 
 /// A column-major matrix.
@@ -18,32 +18,32 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// Zeros, `[n_rows, n_columns]`.
+    /// Returns a matrix of zeros, `[n_rows, n_columns]`.
     pub fn zeros(n_rows: usize, n_columns: usize) -> Matrix {
         Matrix { n_rows, values: vec![0.0; n_rows * n_columns] }
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn n_rows(&self) -> usize {
         self.n_rows
     }
 
-    /// Number of columns.
+    /// Returns the number of columns.
     pub fn n_columns(&self) -> usize {
         self.values.len() / self.n_rows.max(1)
     }
 
-    /// The values of column `j`, first row first.
+    /// Returns the values of column `j`, first row first.
     pub fn column(&self, j: usize) -> &[f64] {
         &self.values[j * self.n_rows..(j + 1) * self.n_rows]
     }
 
-    /// The values of column `j`, mutable.
+    /// Returns the values of column `j`, mutable.
     pub fn column_mut(&mut self, j: usize) -> &mut [f64] {
         &mut self.values[j * self.n_rows..(j + 1) * self.n_rows]
     }
 
-    /// The values, column by column.
+    /// Returns the values, column by column.
     pub fn into_columns(self) -> Vec<f64> {
         self.values
     }
@@ -52,8 +52,8 @@ impl Matrix {
         column_major(&self.values, self.n_rows)
     }
 
-    /// `X` with `self X = right`, by Cholesky factorization of `self`, of which only the lower half is read; `None`
-    /// where it is not positive definite.
+    /// Solves `self X = right` for `X` by Cholesky factorization of `self`. Only the lower half of `self` is read.
+    /// Returns `None` where `self` is not positive definite.
     pub fn solve_positive_definite(&self, right: &Matrix) -> Option<Matrix> {
         let mut lower = self.view().to_owned();
         factorize(lower.view_mut())?;
@@ -63,8 +63,8 @@ impl Matrix {
         Some(solved)
     }
 
-    /// Writes `self` times `right` to `product`. Both are column-major: `right` is `[n_columns of self, n]`, `product`
-    /// `[n_rows of self, n]`. Runs on this thread only.
+    /// Writes `self` times `right` to `product`. Both slices are column-major: `right` is `[n_columns of self, n]`,
+    /// `product` is `[n_rows of self, n]`. Runs on this thread only.
     pub fn times(&self, right: &[f64], product: &mut [f64]) {
         let right = column_major(right, self.n_columns());
         general_mat_mul(1.0, &self.view(), &right, 0.0, &mut column_major_mut(product, self.n_rows));
@@ -85,8 +85,8 @@ impl IndexMut<(usize, usize)> for Matrix {
     }
 }
 
-/// `left^T right` for two row-major matrices of `n` rows: `left` is `[n, n_left]`, `right` `[n, n_right]`. The product,
-/// `[n_left, n_right]`, is column-major. Runs on this thread only.
+/// Returns `left^T right` for two row-major matrices of `n` rows: `left` is `[n, n_left]`, `right` is `[n, n_right]`.
+/// The product, `[n_left, n_right]`, is column-major. Runs on this thread only.
 pub fn transposed_product(left: &[f32], right: &[f32], n_left: usize, n_right: usize) -> Vec<f32> {
     let mut product = vec![0f32; n_left * n_right];
     // A row-major matrix is its column-major transpose.
@@ -95,8 +95,8 @@ pub fn transposed_product(left: &[f32], right: &[f32], n_left: usize, n_right: u
     product
 }
 
-/// `rows^T rows` for a row-major matrix `[n, n_columns]`: half of it is computed, the other half is its mirror image. Runs on
-/// this thread only.
+/// Returns `rows^T rows` for a row-major matrix `[n, n_columns]`. One half is computed, then mirrored. Runs on this
+/// thread only.
 pub fn square(rows: &[f32], n_columns: usize) -> Vec<f32> {
     let mut product = vec![0f32; n_columns * n_columns];
     let rows = column_major(rows, n_columns);
@@ -116,8 +116,9 @@ pub fn square(rows: &[f32], n_columns: usize) -> Vec<f32> {
     product
 }
 
-/// Replaces the lower half of a positive definite matrix by its Cholesky factor, from the left: behind each block of columns
-/// the rest is updated by a product. `None` where a pivot is not positive. The upper half is not read.
+/// Replaces the lower half of a positive definite matrix by its Cholesky factor, from left to right. A matrix product
+/// updates the columns behind each factorized block. Returns `None` where a pivot is not positive. The upper half is
+/// not read.
 fn factorize(mut rest: ArrayViewMut2<f64>) -> Option<()> {
     while !rest.is_empty() {
         let n = rest.nrows().min(BLOCK);
@@ -143,8 +144,8 @@ fn factorize(mut rest: ArrayViewMut2<f64>) -> Option<()> {
     Some(())
 }
 
-/// Solves for the columns of `right` with the lower Cholesky factor of a matrix: forward with the factor, back with its
-/// transpose.
+/// Solves for the columns of `right` in place, with the lower Cholesky factor of a matrix: forward with the factor,
+/// then backward with its transpose.
 fn solve(lower: ArrayView2<f64>, mut right: ArrayViewMut2<f64>) {
     let n = lower.nrows();
     let blocks = || (0..n).step_by(BLOCK).map(|first| (first, (first + BLOCK).min(n)));
@@ -175,13 +176,14 @@ fn solve(lower: ArrayView2<f64>, mut right: ArrayViewMut2<f64>) {
     }
 }
 
-/// The whole columns of `n_rows` values each. No shape is refused: it never has more values than there are.
+/// Views `values` as a column-major matrix, without an incomplete last column. The shape is always valid: it never has
+/// more values than the slice.
 fn column_major<T>(values: &[T], n_rows: usize) -> ArrayView2<'_, T> {
     let shape = (n_rows, values.len() / n_rows.max(1));
     ArrayView2::from_shape(shape.f(), values).expect("the shape has no more values")
 }
 
-/// As [`column_major`].
+/// Views `values` as [`column_major`] does, mutable.
 fn column_major_mut<T>(values: &mut [T], n_rows: usize) -> ArrayViewMut2<'_, T> {
     let shape = (n_rows, values.len() / n_rows.max(1));
     ArrayViewMut2::from_shape(shape.f(), values).expect("the shape has no more values")

@@ -18,7 +18,7 @@ pub enum Kernel {
     Lanczos,
 }
 
-/// Resizes an 8-bit image from `[width, height]` `from` to `to`; rows from the top, channels last.
+/// Resizes an 8-bit image of size `from` to size `to`, both `[width, height]`. Rows are from the top, channels last.
 ///
 /// # Errors
 /// If `pixels` does not have the image's size.
@@ -34,7 +34,7 @@ pub fn resize(pixels: &[u8], n_channels: usize, from: [u32; 2], to: [u32; 2], ke
     match n_channels {
         1 => resample::<U8>(pixels, from, &mut resized, to, algorithm)?,
         3 => resample::<U8x3>(pixels, from, &mut resized, to, algorithm)?,
-        // Each type of pixels is slow to compile; rare ones go channel by channel.
+        // Each pixel type is slow to compile: images with rare numbers of channels are resized channel by channel.
         _ => {
             let mut of_channel = vec![0; n_pixels];
             for channel in 0..n_channels {

@@ -1,5 +1,5 @@
-//! Qualcomm's encodings files of the versions 0.6.1, 1.0.0 and 2.x; the `encodings` formats of `export` explain their
-//! signs. Entries with float types, and parameters, are skipped.
+//! Qualcomm's encodings files of the versions 0.6.1, 1.0.0 and 2.x. The `encodings` formats of `export` explain the
+//! sign of their offsets. Entries with float types and entries of parameters are skipped.
 
 use super::{Contents, RangeReader};
 use crate::quant::{GivenRange, Range};
@@ -16,7 +16,7 @@ fn number(entry: &Value, key: &str) -> Result<f64> {
     value.as_f64().with_context(|| format!("{key} is {value}, expected a number"))
 }
 
-/// The only element of a list, or a single value.
+/// Returns the only element of a list, or a value that is no list.
 fn only<'a>(value: &'a Value, key: &str) -> Result<&'a Value> {
     match value.as_array().map(Vec::as_slice) {
         None => Ok(value),
@@ -25,7 +25,7 @@ fn only<'a>(value: &'a Value, key: &str) -> Result<&'a Value> {
     }
 }
 
-/// The range of a grid in 0.6.1 or 1.0.0, whose offset is for unsigned integers.
+/// Returns the range of a grid in version 0.6.1 or 1.0.0, where the offset is for unsigned integers.
 fn of_offset(scale: f64, offset: f64, bits: f64, symmetric: bool) -> Result<GivenRange> {
     ensure!(bits.fract() == 0.0 && (2.0..=16.0).contains(&bits), "has {bits} bits, expected 2 to 16");
     ensure!(offset.fract() == 0.0 && offset.abs() <= 65536.0, "offset is {offset}, expected an integer of 16 bits");
@@ -36,8 +36,8 @@ fn of_offset(scale: f64, offset: f64, bits: f64, symmetric: bool) -> Result<Give
     }
 }
 
-/// `{"activation_encodings": {tensor: [{bitwidth, is_symmetric, scale, offset, min, max}]}}`; also without a version,
-/// or with only `min` and `max`, as in SNPE overrides.
+/// `{"activation_encodings": {tensor: [{bitwidth, is_symmetric, scale, offset, min, max}]}}`. The version may be
+/// missing. Entries may have only `min` and `max`, as in SNPE overrides.
 pub(super) const V0_6_1: RangeReader =
     RangeReader { name: "encodings-0.6.1", recognizes: recognizes_0_6_1, read: read_0_6_1 };
 
@@ -102,7 +102,7 @@ fn read_1_0_0(contents: &Contents) -> Result<BTreeMap<String, GivenRange>> {
     entries(contents, "activation_encodings", read)
 }
 
-/// `{"encodings": [{name, output_dtype, y_scale, y_zero_point}]}`, parameters included.
+/// `{"encodings": [{name, output_dtype, y_scale, y_zero_point}]}`, with entries of activations and of parameters.
 pub(super) const V2: RangeReader = RangeReader { name: "encodings-2.0.0", recognizes: recognizes_2, read: read_2 };
 
 fn recognizes_2(contents: &Contents) -> bool {
@@ -118,7 +118,7 @@ fn read_2(contents: &Contents) -> Result<BTreeMap<String, GivenRange>> {
             (None, Some(digits)) => (digits, true),
             (None, None) => return Ok(None),
         };
-        // Biases, and scales along an axis, belong to parameters: activations have one scale and at most 16 bits.
+        // Biases and scales along an axis belong to parameters: an activation has one scale and at most 16 bits.
         let y_scale = entry.get("y_scale").context("has no y_scale")?;
         if digits == "32" || !y_scale.is_number() {
             return Ok(None);

@@ -20,7 +20,7 @@ pub const READERS: &[RangeReader] =
 
 /// A file format with ranges of activations.
 pub struct RangeReader {
-    /// Name; that of the exported format, where there is one.
+    /// Name of the format; the exported format of the same structure, if any, has the same name.
     pub name: &'static str,
     /// Whether contents have this format.
     recognizes: fn(&Contents) -> bool,
@@ -50,7 +50,7 @@ pub struct ImportedRanges {
 /// Reads a file in any of [`READERS`].
 ///
 /// # Errors
-/// If it has none of these formats, or is invalid. The message starts with the path.
+/// If the file has none of these formats or is invalid. The message starts with the path.
 pub fn read(path: &Path) -> Result<ImportedRanges> {
     let file = file_name(path);
     let read = || -> Result<ImportedRanges> {
@@ -74,7 +74,7 @@ impl ImportedRanges {
     /// Checks that the file has ranges for all tensors of `wanted`.
     ///
     /// # Errors
-    /// If it lacks some; the message lists them.
+    /// If the file lacks ranges; the message lists the tensors.
     pub fn ensure_all<'a>(&self, wanted: impl Iterator<Item = &'a str>) -> Result<()> {
         let missing: Vec<&str> = wanted.filter(|name| !self.ranges.contains_key(*name)).collect();
         let Some(first) = missing.first() else { return Ok(()) };

@@ -3,17 +3,17 @@
 use super::{Grid, Range, Symmetry};
 use anyhow::{Result, ensure};
 
-/// The given range of a tensor, in its own unit.
+/// A given range of a tensor, in the tensor's own units.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GivenRange {
     /// Real values of the lowest and highest integer in the file.
     pub range: Range,
-    /// For a grid symmetric about 0, the real value of its highest integer: its lowest may have no counterpart.
+    /// Real value of the highest integer, for a grid symmetric about 0. The lowest integer may have no counterpart.
     pub amax: Option<f64>,
 }
 
 impl GivenRange {
-    /// The range for `grid`, so that a grid like the file's gets the file's scale.
+    /// Returns the range for `grid`, such that a grid like the file's gets the file's scale.
     pub fn on(&self, grid: &Grid) -> Range {
         match self.amax {
             Some(amax) if grid.signed && grid.symmetry == Symmetry::Symmetric => Range::symmetric(amax),
@@ -21,7 +21,7 @@ impl GivenRange {
         }
     }
 
-    /// The range of a grid of `bits` with this `scale` and `zero_point`.
+    /// Returns the range of a grid of `bits` with this `scale` and `zero_point`.
     ///
     /// # Errors
     /// If the scale is negative or not finite, or the grid has less than 2 or more than 16 bits.

@@ -5,8 +5,8 @@ use crate::diag::count;
 use anyhow::{Context, Result, ensure};
 use std::ops::Range;
 
-/// The parts of a tensor with a scale each: the whole, the slices of an axis, or blocks along an axis, in row-major
-/// order of the tensor of scales.
+/// The division of a tensor into parts with one scale each: the whole tensor, the slices of an axis, or blocks along an
+/// axis. Parts are in row-major order of the tensor of scales.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScaleLayout {
     /// Number of scales.
@@ -20,7 +20,7 @@ pub struct ScaleLayout {
     block: Option<usize>,
 }
 
-/// Shape of the scales of a tensor of `shape`; the last block of an axis may be shorter.
+/// Returns the shape of the scales for a tensor of `shape`. The last block along the axis may be shorter.
 pub fn scale_shape(shape: &[usize], axis: Option<usize>, block: Option<usize>) -> Vec<usize> {
     match (axis, block) {
         (None, _) => Vec::new(),
@@ -35,8 +35,8 @@ pub fn scale_shape(shape: &[usize], axis: Option<usize>, block: Option<usize>) -
 }
 
 impl ScaleLayout {
-    /// The layout for a tensor of `shape` with scales along `axis`, one per `block` values. `axis` is `None` for one
-    /// scale, `block` for one scale per position.
+    /// Returns the layout for a tensor of `shape` with one scale per `block` values along `axis`. Without `axis` there
+    /// is one scale; without `block`, one scale per position of the axis.
     ///
     /// # Panics
     /// If the tensor has no such axis.
@@ -50,11 +50,11 @@ impl ScaleLayout {
         ScaleLayout { n, n_values: shape.iter().product(), dim, inner, block }
     }
 
-    /// The layout of a Q/DQ node: a tensor of `shape`, scales of shape `scales`, and the node's `axis` and
+    /// Returns the layout for a Q/DQ node: a tensor of `shape`, scales of shape `scales`, and the node's `axis` and
     /// `block_size`.
     ///
     /// # Errors
-    /// If they do not fit.
+    /// If the shapes and attributes do not fit together.
     pub fn of_node(shape: &[usize], scales: &[usize], axis: i64, block_size: usize) -> Result<ScaleLayout> {
         let n_scales: usize = scales.iter().product();
         if block_size == 0 && n_scales == 1 {
@@ -80,8 +80,8 @@ impl ScaleLayout {
         Ok(ScaleLayout::of(shape, Some(position), block))
     }
 
-    /// Calls `f` for each run of consecutive values with one scale, in order: with the index of the scale, and the
-    /// positions.
+    /// Calls `f` for each run of consecutive values with one scale, in order. Its arguments are the index of the scale
+    /// and the positions of the values.
     pub fn for_each_run(&self, mut f: impl FnMut(usize, Range<usize>)) {
         let inner = self.inner.min(self.n_values.max(1));
         if self.block.is_some() {
@@ -92,14 +92,14 @@ impl ScaleLayout {
         }
     }
 
-    /// The values of each scale, in order.
+    /// Returns the values of each scale, in the order of the tensor.
     pub fn by_scale(&self, values: &[f32]) -> Vec<Vec<f32>> {
         let mut by_scale = vec![Vec::with_capacity(values.len() / self.n.max(1)); self.n];
         self.for_each_run(|scale, run| by_scale[scale].extend_from_slice(&values[run]));
         by_scale
     }
 
-    /// Index of the scale of the value at `position`.
+    /// Returns the index of the scale of the value at `position`.
     pub fn scale_of(&self, position: usize) -> usize {
         let along = position / self.inner % self.dim;
         match self.block {
@@ -119,10 +119,10 @@ pub struct TensorParams<'a> {
 }
 
 impl<'a> TensorParams<'a> {
-    /// `params` for the scales of `layout`.
+    /// Assigns `params` to the scales of `layout`.
     ///
     /// # Errors
-    /// If the number of `params` is another.
+    /// If the numbers of parameters and scales differ.
     pub fn new(layout: ScaleLayout, params: &'a [QuantParams]) -> Result<TensorParams<'a>> {
         ensure!(params.len() == layout.n, "has {} scales, expected {}", params.len(), layout.n);
         Ok(TensorParams { layout, params })
@@ -131,7 +131,7 @@ impl<'a> TensorParams<'a> {
     /// Quantizes `values` in row-major order.
     ///
     /// # Errors
-    /// If their number is not that of the tensor.
+    /// If the number of values is not the tensor's.
     pub fn quantize(&self, values: &[f32]) -> Result<Vec<i32>> {
         let (n, expected) = (values.len(), self.layout.n_values);
         ensure!(n == expected, "has {}, expected {expected}", count(n, "value"));
@@ -143,7 +143,7 @@ impl<'a> TensorParams<'a> {
         Ok(integers)
     }
 
-    /// Dequantizes integers in row-major order; those outside the grid are clamped.
+    /// Dequantizes integers in row-major order. Integers outside the grid are clamped.
     pub fn dequantize(&self, integers: &[i32]) -> Vec<f32> {
         let mut values = Vec::with_capacity(integers.len());
         self.layout.for_each_run(|scale, run| {

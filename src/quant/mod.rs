@@ -23,7 +23,7 @@ use power_of_two::power_of_two;
 use serde::{Deserialize, Serialize};
 use vector::round_half_even_f32;
 
-/// Whether the grid is centred on zero.
+/// The symmetry of a grid about zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Symmetry {
@@ -37,17 +37,17 @@ pub enum Symmetry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Codes {
-    /// `scale * (q - zero_point)`.
+    /// The real value of `q` is `scale * (q - zero_point)`.
     #[default]
     Affine,
-    /// HiSilicon NNIE's logarithmic codes; [`QuantParams::scale`] is their largest value.
+    /// HiSilicon NNIE's logarithmic codes. [`QuantParams::scale`] is their largest value.
     Nnie,
 }
 
-/// How the scale follows from the range.
+/// The rule by which a range gives a scale.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct ScaleRule {
-    /// Only powers of two.
+    /// Rounding to a power of two; `None` for any scale.
     pub power_of_two: Option<PotRounding>,
     /// On a symmetric signed grid, the largest absolute value is divided by half the number of steps
     /// (127.5 for -128 to 127), not by `q_max`. Source: PyTorch's and MQBench's observers.
@@ -61,7 +61,7 @@ pub struct ScaleRule {
 }
 
 impl ScaleRule {
-    /// Any scale, `amax / q_max`, any range.
+    /// Any scale, `amax / q_max` where the grid is symmetric, and any range.
     pub const PLAIN: ScaleRule =
         ScaleRule { power_of_two: None, half_range: false, min_real_range: 0.0, min_scale: 0.0 };
 }
@@ -77,7 +77,7 @@ pub struct Grid {
     pub symmetry: Symmetry,
     /// Excludes the lowest value of a signed grid, so that it is [-127, 127] for 8 bits.
     pub narrow_range: bool,
-    /// How the scale follows from the range.
+    /// The rule by which a range gives a scale.
     pub scale_rule: ScaleRule,
     /// Meaning of the integers.
     pub codes: Codes,
@@ -103,7 +103,7 @@ impl Grid {
         codes: Codes::Affine,
     };
 
-    /// Lowest integer of the grid.
+    /// Returns the lowest integer of the grid.
     pub fn q_min(&self) -> i32 {
         match self.signed {
             true => -(1 << (self.bits - 1)) + i32::from(self.narrow_range),
@@ -111,7 +111,7 @@ impl Grid {
         }
     }
 
-    /// Highest integer of the grid.
+    /// Returns the highest integer of the grid.
     pub fn q_max(&self) -> i32 {
         match self.signed {
             true => (1 << (self.bits - 1)) - 1,
@@ -119,7 +119,7 @@ impl Grid {
         }
     }
 
-    /// The same grid without rounding scales down to a power of two, which would clip the range.
+    /// Returns the grid with power-of-two scales only rounded up: a scale that is rounded down clips the range.
     #[must_use]
     pub fn never_narrower(self) -> Grid {
         let power_of_two = self.scale_rule.power_of_two.map(|_| PotRounding::Ceil);
@@ -142,12 +142,12 @@ pub struct Range {
 }
 
 impl Range {
-    /// The range from `-amax` to `amax`.
+    /// Returns the range from `-amax` to `amax`.
     pub fn symmetric(amax: f64) -> Range {
         Range { min: -amax, max: amax }
     }
 
-    /// Largest absolute value in the range.
+    /// Returns the largest absolute value in the range.
     pub fn amax(&self) -> f64 {
         self.min.abs().max(self.max.abs())
     }
@@ -173,19 +173,20 @@ pub fn round_half_even(x: f64) -> f64 {
     x.round_ties_even()
 }
 
-/// Parameters that cover `range` and represent 0.0 exactly.
+/// Returns parameters that cover `range` and represent 0.0 exactly.
 ///
-/// The range is first widened to contain 0, and to the grid's least range. Symmetric on a signed grid:
-/// `zero_point = 0`, `scale = amax / q_max`, or over half the number of steps. Otherwise:
+/// The range is first widened to contain 0 and to have the rule's minimum width. A symmetric signed grid has
+/// `zero_point = 0` and `scale = amax / q_max`; with [`ScaleRule::half_range`], `amax` is divided by half the number of
+/// steps. Otherwise:
 ///
 /// ```text
 /// scale      = (max - min) / (q_max - q_min)
 /// zero_point = round_half_even(q_min - min / scale), kept inside the grid
 /// ```
 ///
-/// where a grid with powers of two rounds the scale before the zero point is computed from it. Computed in
-/// f64, stored as f32. A range of width zero gets `scale = 1`; a scale that f32 could only hold as zero or a
-/// subnormal number is raised to `f32::MIN_POSITIVE`.
+/// A power-of-two rule rounds the scale before the zero point is computed. Parameters are computed in f64; the scale is
+/// stored as f32. A range of width zero gets `scale = 1`. A scale that f32 could only hold as zero or a subnormal
+/// number is raised to `f32::MIN_POSITIVE`.
 ///
 /// # Errors
 /// If a bound is NaN or infinite, if `min > max`, if the scale overflows f32, or if the grid's bits are
@@ -233,8 +234,8 @@ pub fn params_for_range(range: Range, grid: &Grid) -> Result<QuantParams> {
 }
 
 impl QuantParams {
-    /// Quantizes `x`: divides by the stored scale (the reciprocal would differ at ties), rounds half to even,
-    /// saturates. NaN gives `zero_point`.
+    /// Quantizes `x`: divides by the stored scale, rounds half to even and saturates. A multiplication by the
+    /// reciprocal would differ at ties. NaN gives `zero_point`.
     pub fn quantize(&self, x: f32) -> i32 {
         if x.is_nan() {
             return self.zero_point;
@@ -246,7 +247,7 @@ impl QuantParams {
         q.clamp(f64::from(self.q_min), f64::from(self.q_max)) as i32
     }
 
-    /// The real value of `q`.
+    /// Returns the real value of `q`.
     pub fn dequantize(&self, q: i32) -> f32 {
         match self.codes {
             Codes::Affine => q.saturating_sub(self.zero_point) as f32 * self.scale,

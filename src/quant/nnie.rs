@@ -1,15 +1,16 @@
 //! The logarithmic codes of HiSilicon's NNIE: sixteen per octave, seven bits and a sign.
 //!
-//! With the parameter `c`, for which `16 log2(c)` is an integer, and `z = 16 log2(c) - 127`: code `k` from 0 to 127
-//! stands for `2^((k + z) / 16)`, code `-k` from -1 to -127 for the negative of that, and -128 for 0. So the largest
-//! value is `c` and the smallest one 245 times smaller; values nearer to 0 become 0.
+//! The parameter `c` is such that `16 log2(c)` is an integer, and `z = 16 log2(c) - 127`. Code `k` from 0 to 127 stands
+//! for `2^((k + z) / 16)`, code `-k` from -1 to -127 for the negative of that, and -128 for 0. So the largest value is
+//! `c`, and the smallest positive value is 245 times smaller. Values up to half the smallest value of their sign become
+//! 0.
 //!
 //! Source: MQBench, `mqbench/fake_quantize/nnie.py`.
 
 /// The code of 0.0.
 pub(super) const ZERO: i32 = -128;
 
-/// The parameter nearest to the largest absolute value, which must be positive.
+/// Returns the parameter nearest, on the logarithmic scale, to a positive largest absolute value.
 pub(super) fn parameter(amax: f64) -> f64 {
     ((16.0 * amax.log2()).round_ties_even() / 16.0).exp2()
 }

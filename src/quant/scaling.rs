@@ -1,6 +1,6 @@
 //! Channel scales of a tensor.
 
-/// A factor per channel of a tensor: the scaled tensor is each channel times its factor.
+/// One factor per channel of a tensor. Scaling multiplies each channel by its factor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChannelScaling {
     /// The axis of the channels.
@@ -12,17 +12,17 @@ pub struct ChannelScaling {
 }
 
 impl ChannelScaling {
-    /// Channels along `axis`, with `run` adjacent entries each.
+    /// Returns factors for channels along `axis`, each of `run` adjacent entries.
     pub fn new(axis: usize, run: usize, factors: Vec<f32>) -> ChannelScaling {
         ChannelScaling { axis, run, factors }
     }
 
-    /// Number of entries along the channel axis.
+    /// Returns the number of entries along the channel axis.
     pub fn n_entries(&self) -> usize {
         self.factors.len() * self.run
     }
 
-    /// The factor of entry `i` along the channel axis.
+    /// Returns the factor of entry `i` along the channel axis.
     pub fn of(&self, i: usize) -> f32 {
         self.factors[i / self.run]
     }

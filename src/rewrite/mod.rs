@@ -2,9 +2,9 @@
 //!
 //! In: a prepared model and a [`QuantPlan`]. Out: a [`QuantizedModel`] with QuantizeLinear and DequantizeLinear nodes.
 //! Where ONNX has no operator for a grid (NNIE's codes), weights are fake-quantized floats, and activations stay float.
-//! Where the table asks for it, integer products replace MatMul and Gemm. It uses no statistics and decides nothing.
-//! Inserted names: `{tensor}_QuantizeLinear`, `{tensor}_DequantizeLinear`, `{tensor}_scale`, `{tensor}_zero_point`,
-//! with `_1` where taken.
+//! Where the table asks for it, integer products replace MatMul and Gemm. This module uses no statistics and decides
+//! nothing. Inserted names: `{tensor}_QuantizeLinear`, `{tensor}_DequantizeLinear`, `{tensor}_scale`,
+//! `{tensor}_zero_point`, with `_1` appended where a name is taken.
 
 mod product;
 
@@ -24,12 +24,12 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct QuantizedModel(ModelProto);
 
 impl QuantizedModel {
-    /// The model.
+    /// Returns the model.
     pub fn into_model(self) -> ModelProto {
         self.0
     }
 
-    /// The model after `change`, which keeps its values.
+    /// Returns the model after `change`, which must keep the values that the model computes.
     ///
     /// # Errors
     /// If the change fails.
@@ -39,7 +39,7 @@ impl QuantizedModel {
     }
 }
 
-/// Writes `plan` into its prepared `model`, whose edits must have been applied.
+/// Writes `plan` into the prepared `model` that the plan was made for, with all edits applied.
 ///
 /// # Errors
 /// If the model has no graph, or a type of the plan has no ONNX integer.
@@ -64,7 +64,7 @@ pub fn rewrite(mut model: ModelProto, plan: &QuantPlan, storage: WeightStorage) 
     Ok(QuantizedModel(model))
 }
 
-/// Removes replaced float initializers, and the bounds of removed Clips, where they have no use left.
+/// Removes replaced float initializers and the bounds of removed Clips, unless a node still reads them.
 fn drop_unused(graph: &mut GraphProto, plan: &QuantPlan, clip_bounds: Vec<String>) {
     let weights = plan.weights.iter().map(|weight| &weight.quantizer.tensor);
     let biases = plan.biases.iter().map(|bias| &bias.quantizer.tensor);
@@ -72,7 +72,7 @@ fn drop_unused(graph: &mut GraphProto, plan: &QuantPlan, clip_bounds: Vec<String
     graph.value_info.retain(|value| !unused.contains(value.name()));
 }
 
-/// Nodes and initializers to be written.
+/// The nodes and initializers to write.
 #[derive(Default)]
 struct Writer {
     names: Names,
@@ -80,18 +80,18 @@ struct Writer {
     after_tensor: BTreeMap<String, Vec<NodeProto>>,
     before_node: BTreeMap<usize, Vec<NodeProto>>,
     replaced: BTreeMap<Edge, String>,
-    /// New names for the producers' outputs of quantized network outputs.
+    /// New names of float tensors whose names go to quantized network outputs, by old name.
     renamed: BTreeMap<String, String>,
-    /// Removed nodes: the grid of the next quantizer saturates as they do.
+    /// Positions of removed nodes: the grid of the quantizer behind each saturates as the node does.
     removed: BTreeSet<usize>,
     /// Integer products, by the node that each replaces.
     products: BTreeMap<usize, StoredProduct>,
-    /// Integers, scale and zero point from a DynamicQuantizeLinear, by the tensor that it reads.
+    /// Names of the integers, scale and zero point of each DynamicQuantizeLinear, by its input.
     dynamic_inputs: BTreeMap<String, [String; 3]>,
 }
 
 impl Writer {
-    /// Writes everything. Returns the bounds of the removed Clips.
+    /// Writes all nodes and initializers to `graph`. Returns the names of the removed Clips' bounds.
     fn write(mut self, graph: &mut GraphProto) -> Vec<String> {
         let inserted = graph.input.iter().filter_map(|value| self.after_tensor.remove(value.name()));
         let mut nodes: Vec<NodeProto> = inserted.flatten().collect();
@@ -123,7 +123,7 @@ impl Writer {
             let without_name = node.name().is_empty();
             for output in &mut node.output {
                 if let Some(name) = self.renamed.get(output) {
-                    // A node without a name goes by its first output, in the sidecar too.
+                    // A node without a name is named by its first output, in the sidecar too.
                     if without_name && outputs[0] == *output && !named.contains(output) {
                         node.name = Some(output.clone());
                     }
@@ -141,8 +141,8 @@ impl Writer {
         clip_bounds
     }
 
-    /// Identities between two quantizers, with no reader but the second. The second then reads the dequantized tensor
-    /// itself.
+    /// Returns the Identity nodes between two quantizers whose output only the second quantizer reads. The second
+    /// quantizer then reads the dequantized tensor directly.
     fn copies(&self, graph: &GraphProto) -> BTreeSet<usize> {
         let nodes = || graph.node.iter().enumerate();
         let is_quantized = |node_idx, node: &NodeProto| {
@@ -175,7 +175,7 @@ impl Writer {
             after = &clip.input;
             self.removed.insert(clip.node);
         }
-        // An output of the network keeps its name after the Q/DQ pair.
+        // The output of the Q/DQ pair takes over the name of a network output.
         let dequantized = if planned.quantizer.network_output {
             if planned.removed_clip().is_none() {
                 source = self.names.fresh(&format!("{tensor}_float"));
@@ -206,7 +206,7 @@ impl Writer {
         }
     }
 
-    /// A weight with a DequantizeLinear, for the uses `edges`.
+    /// Adds a weight with a DequantizeLinear for the uses `edges`.
     fn dequantized_weight(&mut self, planned: &PlannedWeight, edges: &[Edge], storage: WeightStorage) -> Result<()> {
         let tensor = &planned.quantizer.tensor;
         if planned.params.iter().any(|params| params.codes != Codes::Affine) {
@@ -228,7 +228,7 @@ impl Writer {
             WeightStorage::Float => {
                 let mut stored = tensor.clone();
                 if planned.learned {
-                    // Rounding the original values again would not give these integers.
+                    // Rounding the original values would not give the learned integers.
                     stored = self.names.fresh(&format!("{tensor}_rounded"));
                     let values = planned.dequantized();
                     self.initializers.push(tensor::from_f32(&stored, &planned.shape, &values)?);
@@ -244,7 +244,7 @@ impl Writer {
         Ok(())
     }
 
-    /// A weight with codes that ONNX has no operator for, as fake-quantized floats.
+    /// Adds a weight as fake-quantized floats, where ONNX has no operator for its codes.
     fn rounded_weight(&mut self, planned: &PlannedWeight) -> Result<()> {
         let rounded = self.names.fresh(&format!("{}_rounded", planned.quantizer.tensor));
         let [_] = planned.params[..] else { bail!("`{}`: several scales, expected one", planned.quantizer.tensor) };
@@ -282,7 +282,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Adds scale and zero point to the initializers. Returns their names.
+    /// Adds the initializers of scale and zero point. Returns their names.
     fn parameters(
         &mut self,
         tensor: &str,
@@ -328,6 +328,6 @@ fn integers(name: &str, shape: &[usize], values: &[i32], qtype: &QType) -> Resul
         "uint4" => DataType::Uint4,
         other => bail!("`{name}`: type {other}, expected an integer of 4, 8 or 16 bits"),
     };
-    // The values are fake-quantized, so that all of their bits are kept.
+    // Only the low bits are stored: they hold every value of the grid.
     tensor::from_integers(name, data_type, shape, values)
 }

@@ -2,7 +2,7 @@
 //! DynamicQuantizeLinear.
 //!
 //! In: a weight and its uses. Out: the initializers of the integer product, and the nodes that replace the MatMul or
-//! Gemm; the last one produces its output. Other uses of the weight are left to the caller.
+//! Gemm. The last node produces the output of the replaced node. Other uses of the weight are left to the caller.
 //!
 //! Sources: ONNX Runtime, `docs/ContribOperators.md` (`com.microsoft.MatMulNBits`); ONNX, `DynamicQuantizeLinear` and
 //! `MatMulInteger`, in the order that ONNX Runtime's `matmul_integer_to_float.cc` and
@@ -39,7 +39,7 @@ struct WeightMatrix {
 }
 
 impl WeightMatrix {
-    /// The weight at an input of `node`, where an integer product can replace the node.
+    /// Returns the weight at an input of `node` as a matrix; `None` where no integer product can replace the node.
     fn of(node: &NodeProto, input_idx: usize, planned: &PlannedWeight, storage: WeightStorage) -> Option<WeightMatrix> {
         let transposed = match (node.op_type(), input_idx) {
             ("MatMul", 1) => false,
@@ -60,14 +60,14 @@ impl WeightMatrix {
         (fits && n_scales > 0 && k > 0 && n > 0).then_some(WeightMatrix { k, n, transposed })
     }
 
-    /// Index into the tensor of row `k`, column `n`.
+    /// Returns the index of row `k`, column `n` in the stored tensor.
     fn at(&self, k: usize, n: usize) -> usize {
         if self.transposed { n * self.k + k } else { k * self.n + n }
     }
 }
 
 impl Writer {
-    /// Adds the initializers of integer products with the weight `planned`. Returns its other uses.
+    /// Adds the initializers of integer products with the weight `planned`. Returns the uses that no product replaces.
     pub(super) fn products(
         &mut self,
         graph: &GraphProto,
@@ -93,8 +93,8 @@ impl Writer {
         Ok(others)
     }
 
-    /// The weight of a MatMulNBits: codes from 0, `[n, blocks, bytes]`; scales, `[n, blocks]`; zero points,
-    /// `[n, bytes]`.
+    /// Adds the initializers of a MatMulNBits: codes from 0 on, `[n, blocks, bytes]`; scales, `[n, blocks]`; zero
+    /// points, `[n, bytes]`, unless all are the middle code.
     fn blocks(
         &mut self,
         planned: &PlannedWeight,
@@ -144,7 +144,7 @@ impl Writer {
         Ok(StoredProduct::Nbits { inputs, attributes })
     }
 
-    /// The weight of a MatMulInteger: the integers as `[…, k, n]`.
+    /// Adds the initializers of a MatMulInteger: the integers `[…, k, n]`, their scale and their zero point.
     fn columns(&mut self, planned: &PlannedWeight, matrix: WeightMatrix) -> Result<StoredProduct> {
         let (tensor, WeightMatrix { k, n, transposed }) = (&planned.quantizer.tensor, matrix);
         let weight = self.names.fresh(&format!("{tensor}_QuantizeLinear"));
@@ -161,7 +161,7 @@ impl Writer {
         Ok(StoredProduct::Dynamic { weight, scale, zero_point })
     }
 
-    /// The nodes that replace `node`, whose inputs and outputs have their final names.
+    /// Returns the nodes that replace `node`, whose inputs and outputs have their final names.
     pub(super) fn nodes_of(&mut self, product: StoredProduct, node: &NodeProto) -> Vec<NodeProto> {
         let name = |i: usize| node.input.get(i).cloned().unwrap_or_default();
         let (x, bias, output) = (name(0), name(2), node.output[0].clone());
@@ -195,7 +195,8 @@ impl Writer {
         nodes
     }
 
-    /// Integers, scale and zero point from the one DynamicQuantizeLinear of `x`.
+    /// Returns the names of the integers, scale and zero point of `x`. All products of `x` share one
+    /// DynamicQuantizeLinear, which the first call adds to `nodes`.
     fn dynamic_input(&mut self, x: &str, nodes: &mut Vec<NodeProto>) -> [String; 3] {
         if let Some(names) = self.dynamic_inputs.get(x) {
             return names.clone();
@@ -210,7 +211,7 @@ impl Writer {
     }
 }
 
-/// 4-bit codes two to a byte, the first in the low half; 8-bit codes unchanged.
+/// Packs 4-bit codes two to a byte, the first in the low half. Returns 8-bit codes unchanged.
 fn packed(codes: &[i32], bits: u8) -> Vec<i32> {
     match bits {
         4 => codes.chunks(2).map(|pair| pair.iter().rev().fold(0, |byte, code| byte << 4 | code & 0xf)).collect(),
