@@ -1,7 +1,7 @@
 //! An allocator that takes memory of large alignment from memory of the usual one.
 //!
 //! The engine aligns its tensors to 64 bytes. glibc before 2.38 cannot reuse such a block for the same size: a run held
-//! up to twice the memory that it needed, more the longer it took. Where there is no memory, [`guard`] ends the run.
+//! up to twice the memory that it needed, and more the longer it took. If an allocation fails, [`guard`] ends the run.
 
 use crate::guard;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -15,7 +15,7 @@ struct Padded;
 /// Alignment in bytes that every allocator guarantees.
 const USUAL: usize = 16;
 
-/// A layout with room for `layout` behind any address of the usual alignment; `None` where it would be too large.
+/// Returns a layout that holds `layout` after any address of the usual alignment; `None` if it would be too large.
 fn padded(layout: Layout) -> Option<Layout> {
     let n_bytes = layout.size().checked_add(layout.align())?;
     Layout::from_size_align(n_bytes, USUAL).ok()
@@ -26,14 +26,14 @@ fn padded(layout: Layout) -> Option<Layout> {
 unsafe impl GlobalAlloc for Padded {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(padded) = padded(layout) else { return std::ptr::null_mut() };
-        // SAFETY: its size is at least the alignment.
+        // SAFETY: the size of `padded` is at least the alignment, and so not 0.
         let start = unsafe { System.alloc(padded) };
         if start.is_null() {
             return start;
         }
         // The offset is from 16 bytes to the alignment, because both addresses are multiples of 16.
         let offset = layout.align() - start.addr() % layout.align();
-        // SAFETY: after the offset there is room for the size, and before it for a number.
+        // SAFETY: the block has room for the size after the offset, and for a `usize` before it.
         unsafe {
             let aligned = start.add(offset);
             aligned.cast::<usize>().sub(1).write(offset);
@@ -52,12 +52,12 @@ unsafe impl GlobalAlloc for Padded {
     }
 }
 
-/// The allocator for this layout.
+/// Returns the allocator for a layout.
 fn owner(layout: Layout) -> &'static dyn GlobalAlloc {
     if layout.align() <= USUAL { &System } else { &Padded }
 }
 
-/// The block; ends the run where there is none.
+/// Returns the block; ends the run if the allocation failed.
 fn there(block: *mut u8, size: usize) -> *mut u8 {
     if block.is_null() {
         guard::out_of_memory(size);

@@ -9,7 +9,7 @@ use std::path::Path;
 #[derive(Debug)]
 struct Hinted {
     message: String,
-    /// Several hints are one line each.
+    /// The hints, one per line.
     hint: String,
     /// The error without the hint; its text is in `message`.
     error: anyhow::Error,
@@ -23,9 +23,9 @@ impl fmt::Display for Hinted {
 
 impl std::error::Error for Hinted {}
 
-/// Errors with a hint, which is a field beside the text: see [`hint_of`].
+/// Adds hints to errors. A hint is not part of the error's text; [`hint_of`] returns it.
 pub trait WithHint {
-    /// Adds a hint after those that the error has; an empty hint changes nothing.
+    /// Adds a hint after the hints that the error already has. An empty hint changes nothing.
     #[must_use]
     fn hint(self, hint: impl Into<String>) -> Self;
 }
@@ -44,12 +44,12 @@ impl WithHint for anyhow::Error {
     }
 }
 
-/// The hint of an error, also below contexts; empty without one.
+/// Returns the hint of an error, also if contexts wrap it; empty without a hint.
 pub fn hint_of(error: &anyhow::Error) -> &str {
     error.downcast_ref::<Hinted>().map_or("", |hinted| &hinted.hint)
 }
 
-/// The files that an error may be about, and where to look for what they hold: the hint of an error that has no other.
+/// Hints for errors without their own hint: file extensions, and the hint for errors about such files.
 const GENERAL_HINTS: [(&[&str], &str); 6] = [
     (
         &["yaml", "yml"],
@@ -68,7 +68,8 @@ const GENERAL_HINTS: [(&[&str], &str); 6] = [
     ),
 ];
 
-/// The hint of an error, or that of its kind: by the last file that its text begins with, as in "`m.onnx`: `d.npz`: …".
+/// Returns the hint of an error. Without one, the extension of the last file at the beginning of the error's text, as
+/// in "`m.onnx`: `d.npz`: …", selects a general hint.
 pub fn hint_or_general(error: &anyhow::Error) -> String {
     if !hint_of(error).is_empty() {
         return hint_of(error).to_string();
@@ -86,35 +87,35 @@ pub fn hint_or_general(error: &anyhow::Error) -> String {
         .to_string()
 }
 
-/// The file of a place, which may name a sample in it: `data.npy` of `data.npy[3]`.
+/// Returns a place without the index of a sample: `data.npy` of `data.npy[3]`.
 fn file_of(place: &str) -> &str {
     let sample = place.strip_suffix(']').and_then(|place| place.rsplit_once('['));
     let is_sample = |index: &str| !index.is_empty() && index.bytes().all(|byte| byte.is_ascii_digit());
     sample.filter(|(_, index)| is_sample(index)).map_or(place, |(file, _)| file)
 }
 
-/// As [`explain`], with the hint of its kind for an error that has none.
+/// As [`explain`], with a general hint for an error without one.
 pub fn explain_with_hint(error: &anyhow::Error) -> String {
     explain(&anyhow::anyhow!("{error:#}").hint(hint_or_general(error)))
 }
 
-/// Whether an error is of this type, below contexts and hints.
+/// Returns whether an error is of type `E`, also if contexts or hints wrap it.
 pub fn is_of<E: fmt::Display + fmt::Debug + Send + Sync + 'static>(error: &anyhow::Error) -> bool {
     error.is::<E>() || error.downcast_ref::<Hinted>().is_some_and(|hinted| is_of::<E>(&hinted.error))
 }
 
-/// A copy of an error's text and hint, for an error that is reported several times.
+/// Returns a copy of an error's text and hint, for an error that is reported several times.
 pub fn copy_of(error: &anyhow::Error) -> anyhow::Error {
     anyhow::anyhow!("{error:#}").hint(hint_of(error))
 }
 
-/// An error's text, with its hints on lines of their own.
+/// Returns an error's text, and each of its hints on its own line.
 pub fn explain(error: &anyhow::Error) -> String {
     let hints = hint_of(error).lines().map(|hint| format!("\nhint: {}", shown(hint)));
     format!("{}{}", shown(&format!("{error:#}")), hints.collect::<String>())
 }
 
-/// The file, node or tensor at the beginning of an error's text: `x` of "`x`: …" and of "node `x` (Conv): …".
+/// Returns the file, node or tensor at the beginning of an error's text: `x` of "`x`: …" and of "node `x` (Conv): …".
 pub fn place_of(text: &str) -> Option<&str> {
     place_and_rest(text).map(|(place, _)| place)
 }
@@ -130,12 +131,12 @@ fn place_and_rest(text: &str) -> Option<(&str, &str)> {
     (is_word(what) && rest.starts_with(':')).then_some((place, rest))
 }
 
-/// Most letters of a word of a printed line, and of a line.
+/// Maximum characters of a word in a printed line, and of the line.
 const MAX_WORD: usize = 500;
 const MAX_LINE: usize = 10_000;
 
-/// A line as it may be printed, whatever names from files are in it: characters that control a terminal or the direction
-/// of writing are spelled out (`\u{1b}`, `\n`), and long words and lines have an ellipsis in their middle.
+/// Returns a line that is safe to print even with names from untrusted files. Characters that control the terminal or
+/// the writing direction are escaped (`\u{1b}`, `\n`). Long words and lines get an ellipsis in their middle.
 pub fn shown(line: &str) -> Cow<'_, str> {
     let is_short = line.len() <= MAX_WORD;
     if is_short && !line.chars().any(controls) {
@@ -150,13 +151,13 @@ pub fn shown(line: &str) -> Cow<'_, str> {
     Cow::Owned(shortened(&line, MAX_LINE).chars().map(spelled).collect())
 }
 
-/// Whether a character does something else than to stand in its place.
+/// Returns whether a character controls the terminal or the writing direction, or is invisible.
 pub fn controls(c: char) -> bool {
     let directs = matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
     c.is_control() || directs
 }
 
-/// The text with escapes, as in JSON, for characters that control a terminal; serde escapes only some of them.
+/// Returns JSON text with characters that control a terminal escaped; serde escapes only some of them.
 pub fn escaped(text: &str) -> Cow<'_, str> {
     let is_plain = |c: char| c == '\n' || c == '\t' || !controls(c);
     if text.chars().all(is_plain) {
@@ -166,7 +167,7 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(escape).collect())
 }
 
-/// The beginning and the end of a long text, with an ellipsis between.
+/// Returns a text of at most `max` characters: the middle of a longer text becomes an ellipsis.
 fn shortened(text: &str, max: usize) -> Cow<'_, str> {
     if text.len() <= max || text.chars().nth(max).is_none() {
         return Cow::Borrowed(text);
@@ -176,32 +177,32 @@ fn shortened(text: &str, max: usize) -> Cow<'_, str> {
     Cow::Owned(begin.chain(['…']).chain(end.into_iter().rev()).collect())
 }
 
-/// Text such as `1 node` or `2 nodes`.
+/// Returns text such as `1 node` or `2 nodes`.
 pub fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-/// Text such as `7 Conv, 2 Add`, most frequent first.
+/// Returns text such as `7 Conv, 2 Add`, most frequent first.
 pub fn by_operator<'a>(op_types: impl Iterator<Item = &'a str>) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     op_types.for_each(|op_type| *counts.entry(op_type).or_default() += 1);
     by_count(counts.into_iter().collect())
 }
 
-/// Text such as `7 Conv, 2 Add`, most frequent first.
+/// Returns text such as `7 Conv, 2 Add`, most frequent first.
 pub fn by_count(mut counts: Vec<(&str, usize)>) -> String {
     counts.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
     let counts = counts.iter().map(|(op_type, n)| format!("{n} {op_type}"));
     counts.collect::<Vec<_>>().join(", ")
 }
 
-/// The last part of a path; empty where it ends in `..`.
+/// Returns the last component of a path; empty if it ends in `..`.
 pub fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// `did you mean …?` with the candidate nearest to `found`; empty where each differs in more than a third of its
-/// letters.
+/// Returns `did you mean …?` with the candidate nearest to `found` by edit distance. Empty if every distance is above a
+/// third of the longer word's length.
 pub fn did_you_mean<'a>(found: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
     let n_letters = |text: &str| text.chars().count();
     let near = candidates
@@ -212,13 +213,13 @@ pub fn did_you_mean<'a>(found: &str, candidates: impl IntoIterator<Item = &'a st
     near.map_or(String::new(), |(_, candidate)| format!("did you mean `{}`?", shown(candidate)))
 }
 
-/// An error with this text and the list of valid `names`, and a hint at the name nearest to `found`.
+/// Returns an error with `text` and the list of valid `names`, and a hint with the name nearest to `found`.
 pub fn none_of<'a>(text: impl fmt::Display, found: &str, names: impl IntoIterator<Item = &'a str>) -> anyhow::Error {
     let names: Vec<&str> = names.into_iter().collect();
     anyhow::anyhow!("{text}, expected one of: {}", names.join(", ")).hint(did_you_mean(found, names))
 }
 
-/// The error `text`, with a suggestion where serde's `message` lists the valid names.
+/// Returns the error `text`, with a suggestion where serde's `message` lists the valid names.
 pub fn suggesting(message: &str, text: impl fmt::Display) -> anyhow::Error {
     let listed = message.split_once("unknown ").map_or("", |(_, listed)| listed);
     let mut quoted = listed.split('`').skip(1).step_by(2);
@@ -226,7 +227,8 @@ pub fn suggesting(message: &str, text: impl fmt::Display) -> anyhow::Error {
     anyhow::anyhow!("{text}").hint(did_you_mean(found, quoted))
 }
 
-/// serde's message in plain words: `found the text "x", expected a whole number` for `invalid type: string "x", expected i64`.
+/// Returns serde's message in plain words: `found the text "x", expected a whole number` for `invalid type: string "x",
+/// expected i64`.
 pub fn plain(message: &str) -> String {
     let rest = message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));
     if let Some((found, expected)) = rest.and_then(|rest| rest.rsplit_once(", expected ")) {
@@ -247,7 +249,7 @@ pub fn plain(message: &str) -> String {
     }
 }
 
-/// serde's words for a value that was found.
+/// Returns plain words for serde's description of a value that was found.
 fn found_words(found: &str) -> String {
     let kinds = ["integer ", "floating point ", "boolean "];
     let found = found.strip_suffix(" as u128").or_else(|| found.strip_suffix(" as i128")).unwrap_or(found);
@@ -263,7 +265,7 @@ fn found_words(found: &str) -> String {
     }
 }
 
-/// serde's words for what it expected.
+/// Returns plain words for serde's description of the expected value.
 fn expected_words(expected: &str) -> &str {
     match expected {
         "u8" => "a whole number from 0 to 255",
@@ -281,7 +283,7 @@ fn expected_words(expected: &str) -> &str {
     }
 }
 
-/// An error of a YAML text: file, line, key, and a suggestion where there is one.
+/// Returns the error of a YAML text with file, line and key, and with a suggestion where there is one.
 pub fn in_yaml(file: &str, error: &serde_yaml::Error) -> anyhow::Error {
     let place = error.location().map_or(String::new(), |place| format!(":{}", place.line()));
     let text = error.to_string();
@@ -294,7 +296,7 @@ pub fn in_yaml(file: &str, error: &serde_yaml::Error) -> anyhow::Error {
     suggesting(&message, format!("`{file}`{place}: {message}"))
 }
 
-/// Exit codes, a contract with scripts.
+/// The exit codes. Scripts rely on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {

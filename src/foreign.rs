@@ -1,4 +1,4 @@
-//! Files from outside, opened in one way: only regular ones, and YAML of limited size, depth and expansion.
+//! Input files of the user: only regular files are opened, and YAML has limits on its size, depth and expanded aliases.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::de::{
@@ -21,7 +21,7 @@ pub fn open(path: &Path) -> Result<File> {
     Ok(File::open(path)?)
 }
 
-/// The bytes of a file.
+/// Returns the bytes of a file.
 ///
 /// # Errors
 /// As [`open`].
@@ -32,17 +32,17 @@ pub fn read(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Most bytes of a YAML file.
+/// Maximum size of a YAML file in bytes.
 const MAX_YAML_BYTES: u64 = 1 << 20;
-/// Most levels of a YAML file.
+/// Maximum nesting depth of a YAML file.
 const MAX_YAML_DEPTH: usize = 64;
-/// Most values of a YAML file once its aliases are replaced.
+/// Maximum number of values of a YAML file after its aliases are expanded.
 const MAX_YAML_VALUES: usize = 100_000;
 
-/// The text of a YAML file.
+/// Returns the text of a YAML file.
 ///
 /// # Errors
-/// As [`open`]; if it is not UTF-8, or above one of the limits.
+/// As [`open`]; also if the file is not UTF-8, or exceeds one of the limits.
 pub fn read_yaml(path: &Path) -> Result<String> {
     let n_bytes = open(path)?.metadata()?.len();
     ensure!(n_bytes <= MAX_YAML_BYTES, "has {n_bytes} bytes, expected at most {MAX_YAML_BYTES}");
@@ -52,7 +52,7 @@ pub fn read_yaml(path: &Path) -> Result<String> {
 }
 
 fn check_yaml(text: &str) -> Result<()> {
-    // The parser takes time by the square of the depth, so that brackets and dashes are counted before.
+    // The parser's time grows with the square of the depth, so brackets and dashes are counted first.
     let mut depth = 0usize;
     for (line_idx, line) in text.lines().enumerate() {
         for byte in line.bytes() {
@@ -67,7 +67,7 @@ fn check_yaml(text: &str) -> Result<()> {
         ensure!(n_dashes <= MAX_YAML_DEPTH, "line {}: nested deeper than {MAX_YAML_DEPTH} levels", line_idx + 1);
     }
     let n_values = Cell::new(0);
-    // Other errors are those of the parser that reads the text for its contents.
+    // Other errors are ignored here: the parser that reads the contents reports them.
     let counted = Counted(&n_values).deserialize(serde_yaml::Deserializer::from_str(text));
     let gives_up = counted.is_err_and(|error| error.to_string().contains("repetition limit"));
     if gives_up || n_values.get() > MAX_YAML_VALUES {
@@ -76,7 +76,7 @@ fn check_yaml(text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Counts values, and ends with an error above the limit.
+/// A visitor that counts values, and returns an error above the limit.
 #[derive(Clone, Copy)]
 struct Counted<'a>(&'a Cell<usize>);
 

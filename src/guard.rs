@@ -1,26 +1,25 @@
-//! Ends a run that cannot go on where no error can be returned: memory that is not there, a mapped file that became
-//! shorter.
+//! Ends a run that cannot continue and cannot return an error: memory is exhausted, or a mapped file became shorter.
 //!
-//! Such a run ends with a message, exit code 1 and without temporary files; where a signal asks it to end, it leaves none
-//! either. A failed allocation is never an error that a caller could take for a reason to go on with less: the written model
-//! would depend on the free memory.
+//! The run prints a message, deletes its temporary files, and exits with code 1. A signal that ends the run also
+//! deletes the temporary files. A failed allocation is never returned as an error: a caller could continue with less,
+//! and the written model would then depend on the free memory.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, TryLockError};
 
-/// Prints an error and its hint.
+/// A function that prints an error and its hint.
 pub type Report = fn(&str, &str);
 
 static REPORT: OnceLock<Report> = OnceLock::new();
-/// The file that is worked on, for the message.
+/// The file that the run is working on, for the message.
 static PLACE: Mutex<String> = Mutex::new(String::new());
 /// Temporary files that exist.
 static TEMPORARY: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
-/// Whether the run is about to end here.
+/// Whether a thread has begun to end the run.
 static ENDS: AtomicBool = AtomicBool::new(false);
-/// Memory for the message, freed when there is no other.
+/// Memory for the message, freed when no other memory is left.
 static RESERVE: Mutex<Option<Vec<u8>>> = Mutex::new(None);
 thread_local! {
     /// Whether this thread ends the run.
@@ -28,13 +27,13 @@ thread_local! {
 }
 /// Bytes of all blocks of at least [`LARGE`] bytes.
 static HELD: AtomicUsize = AtomicUsize::new(0);
-/// Blocks from this size in bytes on are counted.
+/// Smallest size in bytes of the blocks that are counted.
 const LARGE: usize = 1 << 24;
 /// Exit code of a run that failed.
 const FAILED: i32 = 1;
 
-/// Sets the function that prints the error, and takes the signals that would kill the process: a file that is larger than
-/// the system allows becomes an error of the write, and a mapped file that became shorter ends the run with a message.
+/// Sets the function that prints the error, and handles the signals that would kill the process. A file that is larger
+/// than the system allows becomes an error of the write. A mapped file that became shorter ends the run with a message.
 pub fn install(report: Report) {
     _ = REPORT.set(report);
     const RESERVED: usize = 2 << 20;
@@ -49,9 +48,9 @@ pub fn install(report: Report) {
     end_by_signals();
 }
 
-/// Deletes the temporary files where the run is asked to end, and lets it end by that signal. A thread waits for the signals, as
-/// little may be done in a handler. Threads that start later inherit the mask. A signal that the caller ignores, as `nohup`
-/// does, stays ignored.
+/// Starts a thread that waits for SIGINT, SIGTERM and SIGHUP. On a signal, it deletes the temporary files and lets the
+/// signal end the process. It is a thread because a handler may do little. Threads that start later inherit the mask. A
+/// signal that the caller ignores, as under `nohup`, stays ignored.
 #[cfg(unix)]
 fn end_by_signals() {
     const SIGNALS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
@@ -89,29 +88,29 @@ fn end_by_signals() {
     }
 }
 
-/// Runs in place of an access behind the end of a file, in the code that reads a memory map and holds no lock.
+/// Handles an access past the end of a mapped file. It interrupts code that reads a memory map and holds no lock.
 #[cfg(target_os = "linux")]
 extern "C" fn on_bus_error(_: libc::c_int) {
     end("a file became shorter while it was read", "do not change files during a run")
 }
 
-/// Names the file that is worked on, for the message.
+/// Sets the file that the run is working on, for the message.
 pub fn work_on(path: &Path) {
     *PLACE.lock().unwrap_or_else(PoisonError::into_inner) = path.display().to_string();
 }
 
-/// Notes a temporary file, which is deleted if the run ends here.
+/// Registers a temporary file, to be deleted if this module ends the run.
 pub fn add_temporary(path: &Path) {
     TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner).push(path.to_path_buf());
 }
 
-/// Forgets the temporary files that do not exist any more.
+/// Removes the temporary files that no longer exist from the registered ones.
 pub fn forget_temporary() {
     TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner).retain(|path| path.exists());
 }
 
-/// Counts a block that is about to be allocated, and ends the run where all blocks would be more than the machine has: the
-/// system would grant the memory, and kill the process when it is used.
+/// Counts a block of `size` bytes before it is allocated. Ends the run if all blocks together would exceed the
+/// machine's memory: the system would grant the memory, and kill the process when it is used.
 #[inline]
 pub fn before_allocation(size: usize) {
     if size >= LARGE && HELD.fetch_add(size, Ordering::Relaxed).saturating_add(size) > limit() {
@@ -119,7 +118,7 @@ pub fn before_allocation(size: usize) {
     }
 }
 
-/// Counts a freed block.
+/// Subtracts a freed block of `size` bytes.
 #[inline]
 pub fn after_release(size: usize) {
     if size >= LARGE {
@@ -127,10 +126,10 @@ pub fn after_release(size: usize) {
     }
 }
 
-/// Ends the run, as a block of this size in bytes cannot be allocated.
+/// Ends the run because a block of `size` bytes cannot be allocated.
 #[cold]
 pub fn out_of_memory(size: usize) -> ! {
-    // The message needs memory too: a second failure on the way to it has only a fixed text.
+    // The message needs memory too. If that allocation also fails, a fixed text is printed.
     if IS_ENDING.replace(true) {
         exit_with(b"error: out of memory\n");
     }
@@ -141,7 +140,7 @@ pub fn out_of_memory(size: usize) -> ! {
     end(&message, "use fewer --threads, a smaller --shape, fewer samples (--limit), or --effort 0")
 }
 
-/// Bytes of memory of the machine, or of the control group that the process is in.
+/// Returns the memory in bytes of the machine, or of the process's control group if that is less.
 fn limit() -> usize {
     static LIMIT: OnceLock<usize> = OnceLock::new();
     *LIMIT.get_or_init(|| {
@@ -166,7 +165,7 @@ fn of_machine() -> usize {
 
 /// Prints the error, deletes temporary files and ends the process.
 fn end(message: &str, hint: &str) -> ! {
-    // The first one that arrives prints; what it needs may fail again.
+    // Only the first thread prints; printing may itself fail and get here again.
     if !ENDS.swap(true, Ordering::SeqCst) {
         let place = match PLACE.try_lock() {
             Ok(place) => place.clone(),
@@ -182,12 +181,12 @@ fn end(message: &str, hint: &str) -> ! {
         }
         exit();
     }
-    // Another thread prints and ends the process soon; this one may be it.
+    // The first thread ends the process soon. This thread may be the first one, after a second failure.
     std::thread::sleep(std::time::Duration::from_secs(2));
     exit()
 }
 
-/// Writes the text past all locks and buffers, and ends the process.
+/// Writes the text to stderr without locks or buffers, and ends the process.
 #[cfg(unix)]
 fn exit_with(text: &[u8]) -> ! {
     const STDERR: i32 = 2;
@@ -203,7 +202,7 @@ fn exit_with(_: &[u8]) -> ! {
 
 #[cfg(unix)]
 fn exit() -> ! {
-    // SAFETY: without handlers that could wait for a lock.
+    // SAFETY: `_exit` runs no exit handlers, which could wait for a lock.
     unsafe { libc::_exit(FAILED) }
 }
 

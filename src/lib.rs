@@ -1,6 +1,6 @@
 //! mqq: post-training quantization of ONNX models.
 //!
-//! Modules in the order of the data flow; `tests/layering.rs` holds which may use which.
+//! Modules in the order of the data flow. `tests/layering.rs` lists which module may use which.
 //!
 //! | module | job | does not |
 //! | --- | --- | --- |
@@ -31,12 +31,12 @@
 //! | [`export`] | other tools' formats | decide anything |
 //! | [`import`] | ranges from other tools' files | decide anything |
 //! | [`doctor`] | a model and its data looked at before any run, to findings | change anything |
-//! | [`pipeline`] | the order of all that | know a file's format |
+//! | [`pipeline`] | the order of all stages | know a file's format |
 //! | [`report`] | results of a run, as JSON and as lines | print |
 //! | [`cli`] | options, printing, exit codes | quantize |
 //! | [`diag`], [`progress`] | errors with hints, suggestions; progress of long work | print |
 //! | [`foreign`] | files from outside: regular ones only, YAML of limited size and depth | interpret them |
-//! | [`aligned`], [`guard`] | memory: tensors in the usual alignment, free memory returned to the system; the end of a run that has none | |
+//! | [`aligned`], [`guard`] | memory: tensors in the usual alignment, free memory returned to the system; the end of a run without memory | |
 // Only `cli::print` writes to stdout and stderr.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

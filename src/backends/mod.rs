@@ -10,7 +10,7 @@ use crate::{export, observers};
 use anyhow::Result;
 use std::path::PathBuf;
 
-/// One line per built-in table.
+/// Expands to the name and the YAML of each built-in table.
 macro_rules! tables {
     ($($name:literal),* $(,)?) => {
         &[$(($name, include_str!(concat!("../../backends/", $name, ".yaml")))),*]
@@ -27,7 +27,7 @@ pub const BUILT_IN: &[(&str, &str)] = tables![
     "xint8", "xint8-a16",
 ];
 
-/// The lists of names for tables.
+/// Returns the names that tables may use.
 fn catalog() -> Catalog {
     Catalog {
         tables: BUILT_IN,
@@ -39,16 +39,16 @@ fn catalog() -> Catalog {
     }
 }
 
-/// The table of a built-in backend, or of the YAML file at the path `backend`.
+/// Returns the table of a built-in backend, or of the YAML file at the path `backend`.
 ///
 /// # Errors
-/// If there is no such backend or file, or the table is invalid: file, line, key, expected value.
+/// If there is no such backend or file, or the table is invalid. The message has file, line, key and expected value.
 pub fn resolve(backend: &str) -> Result<Scheme> {
     scheme::resolve(backend, &catalog())
 }
 
-/// As [`resolve`], with `switches` turned on and then `sets` applied, such as `types.act8.bits=4`: a dotted path of
-/// keys and a YAML value (`null` removes the key).
+/// As [`resolve`], with `switches` turned on and then `sets` applied. A set is a dotted path of keys and a YAML value,
+/// such as `types.act8.bits=4`; `null` removes the key.
 ///
 /// # Errors
 /// As [`resolve`]; also for an unknown switch, a path through a key that does not exist, or an invalid value.
@@ -56,8 +56,8 @@ pub fn resolve_with(backend: &str, switches: &[String], sets: &[String]) -> Resu
     scheme::resolve_with(backend, switches, sets, &catalog())
 }
 
-/// The table of wider types that may replace `scheme`, with the same `switches` and `sets`. Keys that they remove may be
-/// missing in it.
+/// Returns the table of wider types that may replace `scheme`, with the same `switches` and `sets`. A set may remove a
+/// key that the wider table does not have.
 ///
 /// # Errors
 /// As [`resolve_with`].
@@ -65,7 +65,8 @@ pub fn resolve_wider(scheme: &Scheme, switches: &[String], sets: &[String]) -> R
     scheme::resolve_wider(scheme, switches, sets, &catalog())
 }
 
-/// The files of `backend`'s table: its own and those it extends, without built-in ones. Empty where [`resolve`] fails.
+/// Returns the files of `backend`'s table: its own file and those that it extends, without built-in tables. Empty where
+/// [`resolve`] fails.
 pub fn files(backend: &str) -> Vec<PathBuf> {
     scheme::files(backend, &catalog())
 }

@@ -1,4 +1,4 @@
-//! Extremes of channels over some of the samples.
+//! Extremes per channel over a part of the samples.
 
 use super::samples::{SampleSet, each_of};
 use crate::data::Sample;
@@ -11,8 +11,8 @@ use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Runs the samples at `range` in the order by content. Returns the lowest and highest values of the channels of
-/// `tensors` along their last axis, by tensor.
+/// Runs the samples at `range` of the content order. Returns, by tensor, the lowest and highest value of each channel
+/// of `tensors` along the last axis.
 ///
 /// # Errors
 /// If a sample cannot be loaded or run; the message names it.

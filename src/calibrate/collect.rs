@@ -1,4 +1,4 @@
-//! Statistics for a file: those of several prepared models in one pass over a part of the samples.
+//! Statistics for a file, of several prepared models in one pass over a part of the samples.
 
 use super::samples::{SampleSet, each_of, hash};
 use crate::data::{Array, Sample};
@@ -13,11 +13,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The tensors of a prepared model to observe.
 #[derive(Debug, Clone, Default)]
 pub struct WantedTensors {
-    /// All of them.
+    /// The observed tensors.
     pub tensors: BTreeSet<String>,
-    /// Those whose channels are observed as well.
+    /// The tensors of `tensors` that are also observed per channel.
     pub by_channel: BTreeSet<String>,
-    /// Those with extremes of each sample, for moving averages.
+    /// The tensors of `tensors` whose extremes are kept per sample, for moving averages.
     pub averaged: BTreeSet<String>,
 }
 
@@ -30,23 +30,23 @@ impl WantedTensors {
     }
 }
 
-/// A prepared model that is observed.
+/// A prepared model and its tensors to observe.
 pub struct ObservedModel {
     /// Hash of the model.
     pub sha256: String,
     engine: Engine,
     tensors: Vec<String>,
     by_channel: Vec<bool>,
-    /// The position of each tensor among those with extremes of each sample.
+    /// The position of each tensor among the tensors with extremes per sample; `None` for other tensors.
     averaged: Vec<Option<usize>>,
     n_averaged: usize,
 }
 
 impl ObservedModel {
-    /// A prepared model with this hash.
+    /// Builds the engine of a prepared model with the hash `sha256`.
     ///
     /// # Errors
-    /// If the engine cannot run it.
+    /// If the engine cannot run the model, or fuses operators depending on the observed tensors.
     pub fn new(sha256: String, parsed: Parsed, wanted: &WantedTensors) -> Result<ObservedModel> {
         let tensors: Vec<String> = wanted.tensors.iter().cloned().collect();
         let engine = parsed.build(&tensors)?;
@@ -64,7 +64,7 @@ impl ObservedModel {
         })
     }
 
-    /// Statistics without samples.
+    /// Returns statistics without samples.
     pub fn empty(&self) -> SavedModel {
         let averaged = self.tensors.iter().zip(&self.averaged).filter(|(_, at)| at.is_some());
         SavedModel {
@@ -74,7 +74,7 @@ impl ObservedModel {
         }
     }
 
-    /// Runs a sample and adds its statistics to a thread's.
+    /// Runs a sample and adds its statistics to `seen`.
     fn observe(&self, seen: &mut SeenModel, session: &mut Session, sample: &Sample, hash: u64) -> Result<()> {
         let mut row = vec![Extremes::NONE; self.n_averaged];
         session.run(sample, &mut |at, shape, values| {
@@ -94,7 +94,7 @@ impl ObservedModel {
     }
 }
 
-/// Statistics of one model by one thread.
+/// The statistics of one model that one thread collects.
 struct SeenModel {
     statistics: Vec<TensorStatistics>,
     channels: Vec<ChannelExtremes>,
@@ -129,12 +129,12 @@ struct SeenSamples {
     models: Vec<SeenModel>,
     hashes: Vec<u64>,
     skipped: Vec<String>,
-    /// The first samples by their hashes, then by their positions.
+    /// The first samples, ordered by hash and then by position.
     kept: BTreeMap<(u64, usize), KeptSample>,
 }
 
 impl SeenSamples {
-    /// Keeps the sample if it is one of the first `n`.
+    /// Keeps the sample if its key is among the lowest `n`.
     fn keep(&mut self, n: usize, sample: &Sample, key: (u64, usize)) {
         if self.kept.len() < n || self.kept.last_key_value().is_some_and(|(last, _)| key < *last) {
             let inputs = sample.iter().map(Array::kept).collect();
@@ -146,7 +146,7 @@ impl SeenSamples {
     }
 }
 
-/// Runs the models on `n` samples, of which `position` gives the place in the data, and adds their statistics to `saved`.
+/// Runs the models on `n` samples and adds their statistics to `saved`. `position` maps 0..n to positions in the data.
 ///
 /// # Errors
 /// If a sample cannot be loaded (unless such samples are skipped) or run; the message names it.

@@ -2,9 +2,9 @@
 //!
 //! In: a prepared model as the engine takes it, its placement, and [`CalibrationOptions`] with the data. Out:
 //! [`CalibrationStatistics`], one [`TensorStatistics`](crate::statistics::TensorStatistics) per observed tensor, and
-//! the [`SampleSet`], from which others load samples again; or [`SavedStatistics`] for a file, which stand for the data in
-//! later runs. It chooses no range and does not change the model. The
-//! result does not depend on the number of threads (that of the caller's thread pool) nor on the order of the files.
+//! the [`SampleSet`], from which later stages load samples again. [`collect`] returns [`SavedStatistics`] instead, for
+//! a file that replaces the data in later runs. The pass chooses no range and does not change the model. The result
+//! depends neither on the number of threads (the caller's thread pool sets it) nor on the order of the files.
 
 mod channels;
 mod collect;
@@ -27,20 +27,20 @@ pub struct CalibrationOptions {
     pub data: Vec<String>,
     /// Preprocessing of images.
     pub preprocessing: Preprocessing,
-    /// Maximum samples.
+    /// Maximum number of samples; `None` for all.
     pub limit: Option<usize>,
-    /// Number of these samples to keep, spread over the data; `None` for all.
+    /// Number of samples to keep of the first `limit`, spread over the data; `None` for all.
     pub spread: Option<usize>,
     /// Whether unreadable samples are skipped.
     pub skip_bad_data: bool,
-    /// Whether other pixel values are tried on the float network.
+    /// Whether the float network is checked with other pixel values.
     pub checks_preprocessing: bool,
-    /// Statistics of the data: from a file in place of the data, or as collected for a file.
+    /// Statistics of the data: read from a file that replaces the data, or collected for a file.
     pub saved: Option<Arc<SavedStatistics>>,
 }
 
 impl CalibrationOptions {
-    /// Whether there are samples, or their statistics.
+    /// Returns whether there are samples, or their statistics.
     pub fn has_samples(&self) -> bool {
         !self.data.is_empty() || self.saved.is_some()
     }
@@ -49,8 +49,8 @@ impl CalibrationOptions {
 /// Later uses of the samples.
 #[derive(Debug, Clone, Copy)]
 pub struct Use {
-    /// Samples per batch, where the range observer averages over batches.
+    /// Samples per batch if the range observer averages over batches; else `None`.
     pub batch_size: Option<usize>,
-    /// Whether samples are loaded again after the pass, ordered by content.
+    /// Whether later stages load samples again, in the content order.
     pub loads_again: bool,
 }

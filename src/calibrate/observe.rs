@@ -10,21 +10,21 @@ use anyhow::{Context, Result, ensure};
 
 /// The result of a calibration pass.
 pub struct ObservedPass {
-    /// One per watched tensor.
+    /// Statistics, one per watched tensor.
     pub statistics: Vec<TensorStatistics>,
-    /// One per scaling of a watched tensor, in order.
+    /// Statistics of scaled tensors: one per scaling of each watched tensor, in the order of `scalings`.
     pub scaled: Vec<TensorStatistics>,
-    /// Channel extremes along the last axis, one per watched tensor; empty where they were not asked for.
+    /// Channel extremes along the last axis, one per watched tensor; empty where `by_channel` is false.
     pub channels: Vec<ChannelExtremes>,
-    /// Skipped samples with the reason, sorted by file name.
+    /// Skipped samples with the reason, sorted.
     pub skipped: Vec<String>,
     /// Number of samples that were run.
     pub n_samples: usize,
 }
 
-/// The statistics of one thread.
+/// The results of one thread.
 struct Share {
-    /// One per watched tensor, then one per scaling of each.
+    /// Statistics: one per watched tensor, then one per scaling of each watched tensor.
     statistics: Vec<TensorStatistics>,
     channels: Vec<ChannelExtremes>,
     skipped: Vec<(usize, String)>,
@@ -37,13 +37,14 @@ struct Local<'e> {
     scaled: Vec<f32>,
 }
 
-/// Runs every sample and collects statistics of the tensors that the engines watch, also with each of their
-/// `scalings`, and per channel for those in `by_channel`. Where batches are averaged, all samples are loaded first to
-/// order them. Where samples are loaded again, `samples` knows their order afterwards.
+/// Runs every sample and collects statistics of the tensors that the engines watch. Statistics are also collected for
+/// each tensor with each of its `scalings`, and per channel where `by_channel` is true. If the observer averages over
+/// batches, all samples are loaded once before, to order them. If later stages load samples again, `samples` has their
+/// order after this pass.
 ///
 /// # Errors
-/// If a sample cannot be loaded (unless such samples are skipped) or run; the message names it. Of several errors the
-/// one with the lowest sample is reported.
+/// If a sample cannot be loaded (unless such samples are skipped) or run; the message names it. Of several errors, that
+/// of the first sample is returned.
 pub fn observe(
     engines: &ShapedEngines,
     scalings: &[Vec<&ChannelScaling>],
@@ -55,7 +56,7 @@ pub fn observe(
     let batch_size = samples.used.batch_size.filter(|size| *size < samples.n_listed());
     let order = batch_size.map(|_| samples.order(progress)).transpose()?;
     let hashes = samples.hashes();
-    // Index of the first scaling of each tensor's statistics.
+    // Index of the statistics of each tensor's first scaling.
     let first = |at: usize| n + scalings[..at].iter().map(Vec::len).sum::<usize>();
     let firsts: Vec<usize> = (0..=n).map(first).collect();
     let start = || {
@@ -104,7 +105,7 @@ pub fn observe(
         skipped.extend(share.skipped);
     }
     let (left_out, mut skipped): (Vec<usize>, Vec<String>) = skipped.into_iter().unzip();
-    // Sorted by file name, because the order of the files must not change anything.
+    // Sorted, because the result must not depend on the order of the files.
     skipped.sort();
     ensure!(skipped.len() < n_loaded, "no sample can be read, expected at least one: {}", {
         skipped.first().map_or("", String::as_str)

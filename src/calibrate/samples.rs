@@ -1,4 +1,5 @@
-//! The samples of the data: each once, loaded in parallel, in an order that depends only on their contents.
+//! The samples of the data, loaded in parallel, and their content order, which does not depend on the order of the
+//! files.
 
 use super::{CalibrationOptions, Use};
 use crate::aligned::give_free_memory_back;
@@ -14,16 +15,16 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// The advice on a sample that cannot be read.
+/// The hint on a sample that cannot be read.
 pub const SKIPPING: &str = "--skip-bad-data skips samples that cannot be read";
 
-/// The data, and the order of its samples once all were loaded.
+/// The data, and the content order of its samples once all have been loaded.
 pub struct SampleSet {
-    /// The samples by position in the data; `None` where only their statistics are there.
+    /// The samples by position in the data; `None` where only saved statistics are given.
     dataset: Option<Dataset>,
-    /// The samples by shape, where they have several.
+    /// The positions of the samples grouped by shape; `None` where all have one shape.
     by_shape: Option<Vec<usize>>,
-    /// Statistics of the samples from a file, or for one.
+    /// Statistics of the samples: read from a file, or collected for a file.
     pub saved: Option<Arc<SavedStatistics>>,
     /// The model's inputs.
     pub inputs: Vec<InputSpec>,
@@ -33,20 +34,20 @@ pub struct SampleSet {
     lack: OnceLock<String>,
 }
 
-/// An order of the readable samples by content.
+/// The content order of the readable samples: by the hash of their values.
 pub struct Order {
-    /// The samples; empty where they are not loaded again.
+    /// The positions of the samples in content order; empty where no later stage loads samples again.
     pub by_content: Vec<usize>,
-    /// Hash of the first sample of each batch after the first.
+    /// The lowest hash of each batch except the first batch.
     starts: Vec<u64>,
 }
 
 impl SampleSet {
-    /// Opens the data for the inputs of a model. Samples may differ along open axes, but not where the user has `given` a
-    /// shape.
+    /// Opens the data for the inputs of a model. Samples may have different sizes along open axes, except where the
+    /// user has `given` a shape.
     ///
     /// # Errors
-    /// If the data cannot be found or does not fit.
+    /// If the data cannot be found or does not fit the inputs.
     pub fn open(parsed: &Parsed, options: &CalibrationOptions, given: &Shapes, used: Use) -> Result<SampleSet> {
         let CalibrationOptions { data, preprocessing, limit, spread, skip_bad_data, saved, .. } = options;
         let mut inputs = parsed.inputs().to_vec();
@@ -63,22 +64,22 @@ impl SampleSet {
         let (order, lack) = Default::default();
         if let (None, Some(saved)) = (&dataset, &saved) {
             let Use { batch_size, loads_again } = used;
-            // The samples that are kept are in this order already.
+            // The samples kept in the file are already in content order.
             _ = OnceLock::set(&order, Order::new(saved.hashes.clone(), Vec::new(), batch_size, loads_again));
         }
         let by_shape = dataset.as_ref().and_then(|dataset| dataset.by_shape(0));
         Ok(SampleSet { dataset, by_shape, saved, inputs, used, skip_bad_data, order, lack })
     }
 
-    /// The samples by position in the data.
+    /// Returns the samples by position in the data.
     ///
     /// # Errors
-    /// If there are only statistics of them.
+    /// If only saved statistics are given.
     pub fn dataset(&self) -> Result<&Dataset> {
         self.dataset.as_ref().ok_or_else(|| self.lacking("samples".to_string()))
     }
 
-    /// Keeps `n` of the samples, as [`Dataset::keeping_spread`] does, before their order is known.
+    /// Keeps `n` of the samples, as [`Dataset::keeping_spread`]. Call it before the content order is known.
     #[must_use]
     pub fn keeping_spread(self, n: usize) -> SampleSet {
         let dataset = self.dataset.map(|dataset| dataset.keeping_spread(n));
@@ -86,49 +87,50 @@ impl SampleSet {
         SampleSet { dataset, by_shape, ..self }
     }
 
-    /// The samples by shape, where they have several.
+    /// Returns the positions of the samples grouped by shape; `None` where all have one shape.
     pub(super) fn by_shape(&self) -> Option<&[usize]> {
         self.by_shape.as_deref()
     }
 
-    /// The shapes of each input, where samples have several.
+    /// Returns the shapes of each input; `None` where all samples have one shape.
     pub fn input_shapes(&self) -> Option<Vec<ShapeRange>> {
         self.dataset.as_ref().and_then(Dataset::input_shapes)
     }
 
-    /// The place of a sample's shape, as [`Dataset::shape_rank`].
+    /// Returns the rank of a sample's shape by size, as [`Dataset::shape_rank`].
     pub fn shape_rank(&self, sample_idx: usize) -> usize {
         self.dataset.as_ref().map_or(0, |dataset| dataset.shape_rank(sample_idx))
     }
 
-    /// A hash of a sample's values, and of its shapes where they are not those of the inputs.
+    /// Returns a hash of a sample's values, and of its shapes where they differ from those of the inputs.
     pub(super) fn hash(&self, sample: &[Array]) -> u64 {
         let others = sample.iter().zip(&self.inputs).filter(|(array, input)| array.shape != input.shape);
         let dims = others.flat_map(|(array, _)| array.shape.iter().map(|&n| n as u64));
         dims.fold(hash(sample), mixed)
     }
 
-    /// Whether all samples can be loaded.
+    /// Returns whether all samples can be loaded, from the data or from the saved statistics.
     pub(super) fn has_all(&self) -> bool {
         let keeps_all = |saved: &SavedStatistics| saved.kept.len() == saved.hashes.len();
         self.dataset.is_some() || self.saved.as_deref().is_some_and(keeps_all)
     }
 
-    /// Whether samples are loaded again after the pass.
+    /// Returns whether later stages load samples again.
     pub fn used_again(&self) -> bool {
         self.used.loads_again
     }
 
-    /// Number of samples in the data, unreadable ones included.
+    /// Returns the number of samples in the data, unreadable ones included.
     pub fn n_listed(&self) -> usize {
         let of_saved = || self.saved.as_ref().map_or(0, |saved| saved.about.n_listed);
         self.dataset.as_ref().map_or_else(of_saved, Dataset::len)
     }
 
-    /// Number of samples to load for a pass over all: those in the data, or all readable ones where they are kept.
+    /// Returns the number of samples to load for a pass over all samples: all in the data, or all readable ones if the
+    /// saved statistics keep them.
     ///
     /// # Errors
-    /// If not all are kept.
+    /// If there is no data, and the saved statistics do not keep all samples.
     pub(super) fn n_loaded(&self) -> Result<usize> {
         match (&self.dataset, &self.saved) {
             (Some(dataset), _) => Ok(dataset.len()),
@@ -137,37 +139,38 @@ impl SampleSet {
         }
     }
 
-    /// Unreadable samples with the reason, where the readable ones are kept.
+    /// Returns the unreadable samples with the reason, from saved statistics; empty where the data is given.
     pub(super) fn left_out(&self) -> &[String] {
         let saved = self.saved.as_ref().filter(|_| self.dataset.is_none());
         saved.map_or(&[], |saved| &saved.about.skipped)
     }
 
-    /// The name of a sample, by its position in the data.
+    /// Returns the name of the sample at a position in the data.
     pub(super) fn name(&self, sample_idx: usize) -> String {
         self.dataset.as_ref().map_or_else(|| format!("kept sample {sample_idx}"), |dataset| dataset.name(sample_idx))
     }
 
-    /// One line about the preprocessing of images; `None` without images.
+    /// Returns one line about the preprocessing of images; `None` without images.
     pub fn preprocessing(&self) -> Option<String> {
         let of_saved = || self.saved.as_ref()?.about.preprocessing.clone();
         self.dataset.as_ref().map_or_else(of_saved, Dataset::describe)
     }
 
-    /// Height and width of the images that the network takes, where it looks like one of images.
+    /// Returns the height and width of the images that the network takes; `None` if its input does not look like an
+    /// image.
     pub fn image_size(&self) -> Option<[usize; 2]> {
         let of_saved = || self.saved.as_ref()?.about.image_size;
         self.dataset.as_ref().map_or_else(of_saved, Dataset::image_size)
     }
 
-    /// The error that the statistics lack something that a run with data has. No caller may go on without it: the result
-    /// would be another one.
+    /// Records what the saved statistics lack, and returns the error about the first recorded lack. No caller may
+    /// continue: the result would differ from that of a run with data.
     pub(super) fn lacking(&self, lack: String) -> anyhow::Error {
         _ = self.lack.set(lack);
         self.lack().unwrap_or_else(|| anyhow!("internal error: nothing is lacking"))
     }
 
-    /// The error of the first thing that was asked for and that the statistics lack.
+    /// Returns the error about the first lack that was recorded; `None` if the saved statistics sufficed so far.
     pub fn lack(&self) -> Option<anyhow::Error> {
         let of_lack = |lack: &String| {
             anyhow!("the statistics have no {lack}; without them the result would differ from that of a run with data")
@@ -176,13 +179,13 @@ impl SampleSet {
         self.lack.get().map(of_lack)
     }
 
-    /// The positions of the readable samples, ordered by content; empty before the order is known, or where they are
-    /// not loaded again.
+    /// Returns the positions of the readable samples in content order; empty before the order is known, or where no
+    /// later stage loads samples again.
     pub fn by_content(&self) -> &[usize] {
         self.order.get().map_or(&[], |order| &order.by_content)
     }
 
-    /// The same; loads the samples first where the order is not known.
+    /// As [`SampleSet::by_content`], but loads the samples first if the order is not known.
     ///
     /// # Errors
     /// If a sample cannot be loaded, unless such samples are skipped.
@@ -190,7 +193,7 @@ impl SampleSet {
         Ok(&self.order(progress)?.by_content)
     }
 
-    /// Reads the sample at a position in the data.
+    /// Loads the sample at a position in the data, or among the samples that the saved statistics keep.
     ///
     /// # Errors
     /// If it cannot be loaded.
@@ -208,12 +211,12 @@ impl SampleSet {
         }
     }
 
-    /// Names of the inputs.
+    /// Returns the names of the inputs.
     pub fn names(&self) -> Vec<String> {
         self.inputs.iter().map(|input| input.name.clone()).collect()
     }
 
-    /// The values of the inputs for the samples at `range` in the order by content.
+    /// Returns the values of the inputs, by sample, for the samples at `range` of the content order.
     ///
     /// # Errors
     /// If a sample cannot be loaded.
@@ -225,13 +228,13 @@ impl SampleSet {
         self.by_content()[range].par_iter().map(load).collect()
     }
 
-    /// A hash per sample to fill in, where the order is needed and not known.
+    /// Returns hashes to fill in, one per sample, if the content order is needed and not yet known.
     pub(super) fn hashes(&self) -> Option<Hashes> {
         let dataset = self.dataset.as_ref().filter(|_| self.used.loads_again && self.order.get().is_none());
         dataset.map(Hashes::of)
     }
 
-    /// The order; loads the samples first where it is not known.
+    /// Returns the order; loads the samples first if it is not known.
     pub(super) fn order(&self, progress: &Progress) -> Result<&Order> {
         if let Some(order) = self.order.get() {
             return Ok(order);
@@ -251,7 +254,7 @@ impl SampleSet {
         Ok(self.set_order(hashes, skipped))
     }
 
-    /// Sets the order from the hashes of all samples except the `skipped` ones.
+    /// Sets and returns the order, from the hashes of all samples except the `skipped` ones.
     pub(super) fn set_order(&self, hashes: Hashes, skipped: Vec<usize>) -> &Order {
         let Use { batch_size, loads_again } = self.used;
         let order = self.order.get_or_init(|| Order::new(hashes.into_inner(), skipped, batch_size, loads_again));
@@ -259,10 +262,11 @@ impl SampleSet {
         order
     }
 
-    /// Returns the sample; or, where unreadable samples are skipped, the reason.
+    /// Returns the loaded sample. If it cannot be read and unreadable samples are skipped, returns the reason as
+    /// `Ok(Err)`.
     ///
     /// # Errors
-    /// If the sample cannot be read and is not to be skipped.
+    /// If the sample cannot be read and unreadable samples are not skipped.
     pub(super) fn usable(&self, loaded: Result<Sample>) -> Result<Result<Sample, String>> {
         match loaded {
             Ok(sample) => Ok(Ok(sample)),
@@ -273,8 +277,8 @@ impl SampleSet {
 }
 
 impl Order {
-    /// Orders the samples by hash, without the `skipped` ones. A batch has `batch_size` different contents. The order
-    /// of the samples is kept only if they will be loaded again.
+    /// Orders the samples by hash, without the `skipped` ones. A batch has `batch_size` different hashes. The order is
+    /// kept only if later stages load samples again.
     pub fn new(mut hashes: Vec<u64>, mut skipped: Vec<usize>, batch_size: Option<usize>, loads_again: bool) -> Order {
         skipped.sort_unstable();
         let usable = || (0..hashes.len()).filter(|i| skipped.binary_search(i).is_err());
@@ -282,7 +286,7 @@ impl Order {
         by_content.sort_unstable_by_key(|&sample_idx| (hashes[sample_idx], sample_idx));
         let mut starts = Vec::new();
         if let Some(size) = batch_size {
-            // Each content counts once, so that repeated samples form no batch of their own.
+            // Each hash counts once, so that copies of one sample do not fill a batch.
             skipped.iter().rev().for_each(|&sample_idx| _ = hashes.swap_remove(sample_idx));
             hashes.sort_unstable();
             hashes.dedup();
@@ -291,13 +295,13 @@ impl Order {
         Order { by_content, starts }
     }
 
-    /// The batch of a sample with this hash.
+    /// Returns the index of the batch that a sample with this hash belongs to.
     pub fn batch_of(&self, hash: u64) -> usize {
         self.starts.partition_point(|&start| start <= hash)
     }
 }
 
-/// The hash of every sample.
+/// The hashes of all samples, by position; threads fill them in.
 pub struct Hashes(Vec<AtomicU64>);
 
 impl Hashes {
@@ -314,12 +318,13 @@ impl Hashes {
     }
 }
 
-/// Loads every sample of `dataset`, in the given `order` where there is one, on the threads of the current pool and calls
-/// `job` with its position. `start` creates a thread's share of the result, and data that stays in the thread. Calls `tick`
-/// once per sample. Returns the shares.
+/// Loads every sample of `dataset` on the threads of the current pool, and calls `job` with its position. `order` is
+/// the order of the samples; `None` for the order of the data. `start` creates a thread's share of the result, and data
+/// that stays in the thread. `tick` is called once per sample. Returns the shares.
 ///
 /// # Errors
-/// If `start` or `job` fails: no further sample is started, and of several errors that of the first sample is returned.
+/// If `start` or `job` fails. No further sample is started then, and of several errors that of the first sample is
+/// returned.
 pub fn each_sample<S: Send, L>(
     dataset: &Dataset,
     order: Option<&[usize]>,
@@ -331,7 +336,7 @@ pub fn each_sample<S: Send, L>(
     each_of((dataset.len(), &position), &|i| dataset.load(i), tick, start, job)
 }
 
-/// As [`each_sample`], for `n` samples, of which `position` gives the place in the data and `load` the values.
+/// As [`each_sample`], for `n` samples. `position` maps 0..n to positions in the data, and `load` loads a position.
 ///
 /// # Errors
 /// As [`each_sample`].
@@ -377,12 +382,12 @@ pub(super) fn each_of<S: Send, L>(
     }
 }
 
-/// The hash with another word.
+/// Returns `hash` with another word mixed in.
 fn mixed(hash: u64, word: u64) -> u64 {
     (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// A hash of a sample's values.
+/// Returns a hash of a sample's values.
 pub fn hash(sample: &[Array]) -> u64 {
     let mut hash = 0u64;
     let mut add = |word: u64| hash = mixed(hash, word);

@@ -1,4 +1,4 @@
-//! Statistics of the activations, from the data unless a range is given.
+//! Statistics of the activations without a given range.
 
 use super::observe::observe;
 use super::samples::SampleSet;
@@ -14,7 +14,7 @@ use crate::statistics::{ChannelExtremes, SavedStatistics, TensorStatistics};
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The tensors to observe: the activations of `placement` without a `given` range, each once.
+/// Returns the tensors to observe: the activations of `placement` without a `given` range, each once.
 pub fn observed_tensors(placement: &Placement, given: Option<&BTreeMap<String, GivenRange>>) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let tensors = placement.activations.iter().map(|quantizer| &quantizer.tensor);
@@ -22,11 +22,11 @@ pub fn observed_tensors(placement: &Placement, given: Option<&BTreeMap<String, G
     unknown.filter(|tensor| seen.insert(*tensor)).cloned().collect()
 }
 
-/// A tensor with scaled channels, possibly under another name.
+/// A tensor whose channels are scaled before it is observed.
 pub struct ScaledTensor {
-    /// Name of the scaled tensor.
+    /// Name of the scaled tensor; it may equal `source`.
     pub name: String,
-    /// The tensor that is observed.
+    /// Name of the tensor in the model.
     pub source: String,
     /// Factors on its channels.
     pub scaling: ChannelScaling,
@@ -38,9 +38,9 @@ pub struct CalibrationStatistics {
     by_tensor: BTreeMap<String, TensorStatistics>,
     /// Statistics of scaled tensors, by the scaled tensors' names.
     scaled: BTreeMap<String, TensorStatistics>,
-    /// Channel extremes along the last axis, by tensor, where they were asked for.
+    /// Channel extremes along the last axis, by tensor, for the tensors that were observed per channel.
     channels: BTreeMap<String, ChannelExtremes>,
-    /// An empty statistic, for tensors that were not observed.
+    /// Empty statistics, for tensors that were not observed.
     none: TensorStatistics,
     /// Number of observed samples.
     pub n_samples: usize,
@@ -49,7 +49,8 @@ pub struct CalibrationStatistics {
 }
 
 impl CalibrationStatistics {
-    /// Runs the samples and observes tensors, some also with scaled channels, some also per channel.
+    /// Runs the samples and observes `tensors`: also with scaled channels as `scaled` tells, and per channel if in
+    /// `by_channel`.
     ///
     /// # Errors
     /// If the data cannot be read or run.
@@ -80,11 +81,11 @@ impl CalibrationStatistics {
         })
     }
 
-    /// The same from the saved statistics of the samples, for a prepared model with this hash; `None` where they lack some
-    /// of them and the samples are there to be run.
+    /// Returns the statistics of [`collect`](Self::collect) from saved ones, for a prepared model with the hash
+    /// `sha256`. Returns `None` if the saved statistics lack something and the samples can be run instead.
     ///
     /// # Errors
-    /// If they lack some of them and there are no samples.
+    /// If the saved statistics lack something and not all samples can be loaded.
     pub fn of_saved(
         saved: &SavedStatistics,
         sha256: &str,
@@ -127,18 +128,18 @@ impl CalibrationStatistics {
         Ok(Some(all))
     }
 
-    /// One statistic per activation quantizer; empty where the range is given.
+    /// Returns the statistics of each activation quantizer's tensor; empty statistics where the range is given.
     pub fn of(&self, placement: &Placement) -> Vec<&TensorStatistics> {
         let of = |tensor: &str| self.by_tensor.get(tensor).unwrap_or(&self.none);
         placement.activations.iter().map(|quantizer| of(&quantizer.tensor)).collect()
     }
 
-    /// The statistics of a tensor, if it was observed.
+    /// Returns the statistics of a tensor, if it was observed.
     pub fn get(&self, tensor: &str) -> Option<&TensorStatistics> {
         self.by_tensor.get(tensor)
     }
 
-    /// One statistic per activation quantizer, for the model with channels scaled by `scalings`.
+    /// Returns the statistics of each activation quantizer's tensor, for the model with channels scaled by `scalings`.
     pub fn of_scaled(
         &self,
         placement: &Placement,
@@ -147,7 +148,7 @@ impl CalibrationStatistics {
         self.of_either(placement, |tensor| self.scaled.get(tensor).filter(|_| scalings.contains_key(tensor)))
     }
 
-    /// One statistic per activation quantizer; those in `others` replace the observed ones.
+    /// Returns the statistics of each activation quantizer's tensor. Statistics in `others` replace the observed ones.
     pub fn of_others<'a>(
         &'a self,
         placement: &Placement,
@@ -156,7 +157,7 @@ impl CalibrationStatistics {
         self.of_either(placement, |tensor| others.get(tensor))
     }
 
-    /// One statistic per activation quantizer: that of `other`, else the observed one.
+    /// Returns the statistics of each activation quantizer's tensor: those from `other`, else the observed ones.
     fn of_either<'a>(
         &'a self,
         placement: &Placement,
@@ -166,30 +167,31 @@ impl CalibrationStatistics {
         others.zip(self.of(placement)).map(|(other, plain)| other.unwrap_or(plain)).collect()
     }
 
-    /// The statistics of copies, by the name of the copy: those of the tensors that they copy, where these were observed.
+    /// Returns statistics by the name of each copy: those of the copied tensor, if it was observed.
     pub fn of_copies(&self, copies: &[InsertedCopy]) -> BTreeMap<String, TensorStatistics> {
         let of = |copy: &InsertedCopy| Some((copy.output.clone(), self.get(&copy.tensor)?.clone()));
         copies.iter().filter_map(of).collect()
     }
 
-    /// Replaces the statistics of these tensors.
+    /// Sets the statistics of the tensors in `others`.
     pub fn take(&mut self, others: BTreeMap<String, TensorStatistics>) {
         self.by_tensor.extend(others);
     }
 
-    /// Lowest and highest values of the channels along the last axis, by tensor, where they were observed.
+    /// Returns, by tensor, the lowest and highest value of each channel along the last axis, where they were observed.
     pub fn channels(&self) -> &BTreeMap<String, ChannelExtremes> {
         &self.channels
     }
 
-    /// Replaces the statistics by those for channels scaled by `scalings`.
+    /// Replaces the statistics of the tensors in `scalings` by those of their scaled versions.
     pub fn take_scaled(&mut self, scalings: &BTreeMap<String, ChannelScaling>) {
         for tensor in scalings.keys() {
             self.by_tensor.extend(self.scaled.remove_entry(tensor));
         }
     }
 
-    /// Runs the samples again for those of the `tensors` of `model` that were not observed yet.
+    /// Adds the statistics of the `tensors` of `model` that were not observed yet: from saved statistics, or by another
+    /// run of the samples.
     ///
     /// # Errors
     /// If the data cannot be read or run.

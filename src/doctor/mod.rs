@@ -1,8 +1,8 @@
-//! Looks at a model and its data before any run.
+//! Examines a model and its data before any quantization.
 //!
-//! In: [`Facts`]: the prepared float model, its placement for a backend, a survey of the data, and the verdict on the pixel
-//! values. Out: for each of the [`EXAMINATIONS`] its [`Examined`] result: findings, nothing, or why it cannot be told. It
-//! changes nothing.
+//! In: [`Facts`]: the prepared float model, its placement for a backend, a survey of the data, and the verdict on the
+//! pixel values. Out: the [`Examined`] result of each of the [`EXAMINATIONS`]: findings, none, or the reason that the
+//! facts do not tell. It changes nothing.
 
 mod examinations;
 mod survey;
@@ -20,42 +20,42 @@ use crate::statistics::UntilStable;
 
 /// The facts that examinations look at.
 pub struct Facts<'a> {
-    /// The model as placed: prepared for the backend.
+    /// The model, prepared for the backend.
     pub model: &'a ModelProto,
-    /// Types and shapes of its tensors.
+    /// Types and shapes of the model's tensors.
     pub value_info: &'a ValueInfos,
-    /// Where the backend quantizes it.
+    /// The model's placement: quantizers and float nodes.
     pub placement: &'a Placement,
     /// The backend's table; `None` where the user names no backend.
     pub scheme: Option<&'a Scheme>,
     /// The data; `None` without data.
     pub data: Option<&'a DataSurvey>,
-    /// How many samples the ranges of the backend need; `None` where that is not asked for.
+    /// The rounds of samples until the backend's ranges are stable; `None` without `--until-stable`.
     pub until_stable: Option<&'a UntilStable>,
     /// The verdict on the pixel values.
     pub pixel_values: &'a PixelVerdict,
 }
 
-/// One thing to look at.
+/// One examination of a model and its data.
 pub struct Examination {
-    /// The name in findings.
+    /// Its name, the rule of its findings.
     pub name: &'static str,
     /// One-line description.
     pub about: &'static str,
-    /// Looks at the facts.
+    /// The function that examines the facts.
     pub examine: fn(&Facts) -> Examined,
 }
 
 /// The result of an examination.
 #[derive(Debug)]
 pub enum Examined {
-    /// Findings; empty where nothing was found.
+    /// The findings; empty if all is well.
     Found(Vec<Finding>),
     /// The facts do not tell, for this reason.
     Unknown(String),
-    /// The facts do not tell; only a hint.
+    /// The facts do not tell, but give a hint.
     Hint {
-        /// The reason.
+        /// The reason that the facts do not tell.
         reason: String,
         /// The hint.
         hint: String,
@@ -63,23 +63,24 @@ pub enum Examined {
 }
 
 impl Examined {
-    /// One error: results would be wrong.
+    /// Returns the finding as an error: results would be wrong.
     fn error(finding: Finding) -> Examined {
         Examined::Found(vec![Finding { severity: Severity::Error, ..finding }])
     }
 
-    /// One warning: results would be worse, or slower, than they could be.
+    /// Returns the finding as a warning: results would be worse, or slower, than they could be.
     fn warning(finding: Finding) -> Examined {
         Examined::Found(vec![Finding { severity: Severity::Warning, ..finding }])
     }
 
-    /// Nothing was found.
+    /// Returns no findings.
     fn nothing() -> Examined {
         Examined::Found(Vec::new())
     }
 }
 
-/// Every examination's result, in the order of [`EXAMINATIONS`]; findings have its name as their rule.
+/// Returns the result of every examination, in the order of [`EXAMINATIONS`]. The rule of a finding is the
+/// examination's name.
 pub fn examine(facts: &Facts) -> Vec<(&'static Examination, Examined)> {
     let one = |examination: &'static Examination| {
         let examined = match (examination.examine)(facts) {

@@ -1,4 +1,4 @@
-//! The samples of the data, and the network's tensors on them, in one pass.
+//! A survey of the samples, and of the network's tensors on these samples, in one pass.
 
 use crate::calibrate;
 use crate::data::{Array, Dataset, Values};
@@ -10,21 +10,21 @@ use anyhow::{Context, Result, anyhow};
 use rayon::prelude::*;
 use std::borrow::Cow;
 
-/// Maximum samples. They are spread evenly over the data, because neighbours are often alike.
+/// Maximum number of samples. They are spread evenly over the data, because neighbors are often alike.
 const MAX_SAMPLES: usize = 1000;
-/// Maximum samples whose class scores are kept.
+/// Maximum number of samples whose class scores decide whether the network is a classifier.
 const MAX_SCORES: usize = 256;
-/// Fewest rows and columns of an image.
+/// Minimum height and width of an image, and minimum number of values of an input that can be constant.
 const MIN_SIDE: usize = 8;
 
-/// A tensor to look at.
+/// A tensor to survey.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SurveyedTensor {
     /// ONNX name.
     pub tensor: String,
-    /// The axis of its channels; negative counts from the last. `None` where it has none.
+    /// Channel axis; negative counts from the last axis. `None` for a tensor without channels.
     pub channel_axis: Option<isize>,
-    /// Nodes that read it; 0 for an output of the network.
+    /// Number of nodes that read it; 0 for an output of the network.
     pub n_readers: usize,
 }
 
@@ -33,50 +33,51 @@ pub struct SurveyedTensor {
 pub struct TensorSurvey {
     /// ONNX name.
     pub tensor: String,
-    /// Nodes that read it.
+    /// Number of nodes that read it.
     pub n_readers: usize,
-    /// Extremes on each sample, in the order of [`DataSurvey::samples`].
+    /// Extremes of the finite values by sample, in the order of [`DataSurvey::samples`].
     pub by_sample: Vec<Extremes>,
-    /// Extremes of each channel on all samples; empty where samples have different numbers of channels.
+    /// Extremes of the finite values by channel over all samples; empty if the number of channels varies from sample to
+    /// sample.
     pub by_channel: Vec<Extremes>,
 }
 
 impl TensorSurvey {
-    /// Extremes on all samples.
+    /// Returns the extremes over all samples.
     pub fn extremes(&self) -> Extremes {
         Extremes::of_all(&self.by_sample)
     }
 }
 
-/// A sample.
+/// The survey of one sample.
 #[derive(Debug)]
 pub struct SampleSurvey {
-    /// Its file.
+    /// Its name: the file, and the index in a file of several samples.
     pub name: String,
-    /// Hash of its values.
+    /// The hash of its values.
     pub hash: u64,
-    /// Whether one of its inputs holds a single value only.
+    /// Whether all values of one of its inputs are equal.
     pub is_constant: bool,
     /// Number of NaN and infinite values.
     pub n_non_finite: usize,
-    /// Correlation of neighbouring pixels in a row, where an input is an image: -1 to 1.
+    /// Correlation of neighboring pixels in a row, -1 to 1; `None` without an image whose pixels differ.
     pub neighbours: Option<f64>,
-    /// The class with the highest score, where the network is a classifier.
+    /// The class with the highest score; `None` if the network is no classifier.
     pub class: Option<usize>,
 }
 
-/// The data.
+/// The survey of the data.
 #[derive(Debug, Default)]
 pub struct DataSurvey {
     /// Number of samples in the data.
     pub n_listed: usize,
-    /// The samples that were run, by hash.
+    /// The samples that were run, ordered by hash.
     pub samples: Vec<SampleSurvey>,
-    /// Samples that cannot be read, with the reason.
+    /// The samples that cannot be read, each with the reason.
     pub unreadable: Vec<String>,
-    /// Number of classes, where the network is a classifier.
+    /// Number of classes; `None` if the network is no classifier.
     pub n_classes: Option<usize>,
-    /// The tensors that were asked for.
+    /// The surveyed tensors.
     pub tensors: Vec<TensorSurvey>,
 }
 
@@ -85,14 +86,14 @@ struct Seen {
     sample: SampleSurvey,
     extremes: Vec<Extremes>,
     by_channel: Vec<Vec<Extremes>>,
-    /// Shape and values of the output that may be class scores.
+    /// Index, shape and values of the output that may be class scores.
     scores: Option<(usize, Vec<usize>, Vec<f32>)>,
 }
 
-/// Runs samples, spread evenly over the data, on the threads of the current pool.
+/// Runs samples, spread evenly over the data, on the threads of the current pool, and surveys them and `tensors`.
 ///
 /// # Errors
-/// If no sample can be read, or one cannot be run.
+/// If no sample can be read, or a sample cannot be run.
 pub fn survey(
     engines: &ShapedEngines,
     tensors: &[SurveyedTensor],
@@ -174,7 +175,7 @@ impl TensorSurvey {
     }
 }
 
-/// Sets the class of each sample where the network is a classifier, and returns the number of classes.
+/// Sets the class of each sample and returns the number of classes; `None` if the network is no classifier.
 fn add_classes(seen: &mut [Seen], outputs: &[EvaluatedOutput], batch: usize) -> Option<usize> {
     let rows = seen.iter().take(MAX_SCORES).map(|seen| seen.scores.as_ref());
     let rows: Vec<&(usize, Vec<usize>, Vec<f32>)> = rows.collect::<Option<_>>()?;
@@ -195,7 +196,7 @@ fn add_classes(seen: &mut [Seen], outputs: &[EvaluatedOutput], batch: usize) -> 
     Some(n_classes)
 }
 
-/// Lowest and highest finite value of each channel.
+/// Returns the lowest and highest finite value of each channel.
 fn channel_extremes(shape: &[usize], values: &[f32], axis: Option<isize>) -> Vec<Extremes> {
     let axis = axis.map(|axis| if axis < 0 { shape.len() as isize + axis } else { axis });
     let axis = axis.and_then(|axis| usize::try_from(axis).ok()).filter(|axis| *axis < shape.len());
@@ -213,10 +214,10 @@ fn channel_extremes(shape: &[usize], values: &[f32], axis: Option<isize>) -> Vec
     found
 }
 
-/// The values of a sample.
+/// Surveys the values of a sample.
 fn look_at(name: String, sample: &[Array]) -> SampleSurvey {
     let (mut is_constant, mut n_non_finite, mut neighbours) = (false, 0, None);
-    // Of several inputs with four axes, one may be a cache, a matrix of neighbours or noise.
+    // One of several float inputs may be a cache, an adjacency matrix or noise, and look like an image.
     let has_floats = |array: &&Array| matches!(array.values, Values::F32(_) | Values::U8(_));
     let is_alone = sample.iter().filter(has_floats).count() == 1;
     for array in sample {
@@ -235,8 +236,8 @@ fn look_at(name: String, sample: &[Array]) -> SampleSurvey {
     SampleSurvey { name, hash: calibrate::hash(sample), is_constant, n_non_finite, neighbours, class: None }
 }
 
-/// The correlation of neighbouring pixels in the rows of an image with one to four channels, first or last; `None` where
-/// the array is none, or holds one value only.
+/// Returns the correlation of neighboring pixels in the rows of an image with one to four channels, on axis 1 or last.
+/// Returns `None` if the array is no image, or all its values are equal.
 fn correlation(shape: &[usize], values: &[f32]) -> Option<f64> {
     let is_channels = |n: usize| (1..=4).contains(&n);
     let (height, width, stride) = match *shape {

@@ -1,9 +1,9 @@
-//! Networks with scores of detections: with the right pixel values, scores differ more from image to image. It is a hint
-//! only: of three networks that its limits were not chosen on, one had a false one.
+//! Networks with scores of detections: with the right pixel values, scores differ more from image to image. The result
+//! is a hint only: of three networks that were not used to choose the limits, one gave a false hint.
 //!
-//! The figure is 0.15 · ln of the mutual information of scores and images, as a share of the entropy of the scores: the sums
-//! of H(mean p) − mean H(p) and of H(mean p) over scores p. Scores are the columns of outputs that stay in 0 to 1 with all
-//! candidates.
+//! The figure is 0.15 · ln(I / H). I is the mutual information of scores and images, the sum over scores p of H(mean p)
+//! − mean H(p). H is the entropy of the scores, the sum of H(mean p). Scores are the columns of outputs whose values
+//! are in 0 to 1 with all candidates.
 
 use super::{PixelTrials, bootstraps, entropy, is_clearly_higher};
 use crate::data::{Array, PixelValues, Values};
@@ -11,15 +11,15 @@ use crate::diag::count;
 use crate::engine::Session;
 use anyhow::Result;
 
-/// Maximum values of an output that are looked at.
+/// Approximate maximum number of values that are taken of an output.
 const MAX_VALUES: usize = 1 << 13;
 const WEIGHT: f64 = 0.15;
 const TINY: f64 = 1e-12;
 
-/// A part of the values of an image's outputs, by output and column.
+/// A part of the output values of one image, by output and column.
 type Columns = Vec<Vec<Vec<f32>>>;
 
-/// A sentence that names values with which scores differ clearly more; `None` where none do.
+/// Returns a sentence that names the pixel values with which scores differ clearly more; `None` if there are none.
 pub fn search(trials: &PixelTrials) -> Result<Option<String>> {
     let all = trials.spread(trials.images.len());
     let tried: Vec<PixelValues> = std::iter::once(trials.given.clone()).chain(trials.usual()).collect();
@@ -50,7 +50,7 @@ pub fn search(trials: &PixelTrials) -> Result<Option<String>> {
     )))
 }
 
-/// Runs an image, and takes some values of every column of its float outputs.
+/// Runs an image and returns some values of every column of the float outputs.
 fn columns(session: &mut Session, array: Array) -> Result<Columns> {
     let arrays = session.run(&[array], &mut |_, _, _| Ok(()))?;
     let of_output = |array: Array| {
@@ -71,7 +71,7 @@ fn columns(session: &mut Session, array: Array) -> Result<Columns> {
     Ok(arrays.into_iter().map(of_output).collect())
 }
 
-/// By candidate and image: the values of the columns that are in 0 to 1 for all of them.
+/// Returns, by candidate and image, the values of the columns that are in 0 to 1 for all candidates and images.
 fn scores(of_tried: &[Vec<Columns>]) -> Vec<Vec<Vec<f32>>> {
     let all = || of_tried.iter().flatten();
     let is_score = |output: usize, column: usize| {
@@ -94,8 +94,8 @@ fn scores(of_tried: &[Vec<Columns>]) -> Vec<Vec<Vec<f32>>> {
     of_tried.iter().map(|images| images.iter().map(of_image).collect()).collect()
 }
 
-/// The share of the entropy of the scores that the images of a set explain, 0 to 1. `entropies` has the sum of those of each
-/// image's scores.
+/// Returns the share of the entropy of the scores that the images of `set` explain, 0 to 1. `entropies` has, by image,
+/// the summed entropy of the image's scores.
 fn share(of_images: &[Vec<f32>], entropies: &[f64], set: &[usize]) -> f64 {
     let n = set.len() as f64;
     let mut sums = vec![0.0; of_images[0].len()];
@@ -107,7 +107,7 @@ fn share(of_images: &[Vec<f32>], entropies: &[f64], set: &[usize]) -> f64 {
     if of_means > 0.0 { explained / of_means } else { 0.0 }
 }
 
-/// The entropy of a yes with this probability.
+/// Returns the entropy of a binary event with probability `p`, in nats.
 fn of_yes(p: f64) -> f64 {
     entropy(&[p, 1.0 - p])
 }

@@ -1,9 +1,9 @@
-//! Whether other pixel values than the given ones fit the float network clearly better.
+//! Checks whether other pixel values than the given ones fit the float network clearly better.
 //!
-//! In: the float model, the images, their preprocessing. Out: a [`PixelVerdict`]. Candidates are the usual scales in both
-//! orders of the channels; how images are resized is not looked at. Class scores are judged by `scores`, other networks by
-//! their batch normalizations (`norms`); of networks without either, scores of detections give a hint (`detections`). A candidate must be better by a margin,
-//! and on nearly all bootstraps over the images.
+//! In: the float model, the images, their preprocessing. Out: a [`PixelVerdict`]. Candidates are the usual scales in
+//! both orders of the color channels; resizing is not checked. Networks with class scores are judged by these
+//! (`scores`), other networks by their batch normalizations (`norms`). For networks with neither, scores of detections
+//! give a hint (`detections`). A candidate must be better by a margin, and on nearly all bootstraps over the images.
 
 mod detections;
 mod norms;
@@ -21,61 +21,61 @@ use crate::progress::{Progress, Tick};
 use anyhow::{Result, anyhow};
 use rayon::prelude::*;
 
-/// Maximum images that are looked at, of networks with class scores and of others.
+/// Maximum number of images, for networks with class scores and for others.
 const MAX_IMAGES: [usize; 2] = [16, 24];
-/// Fewer images tell too little.
+/// Minimum number of images; fewer tell too little.
 const MIN_IMAGES: usize = 12;
-/// Approximate maximum number of runs for each image, of networks with class scores and of others.
+/// Approximate maximum number of runs per image, for networks with class scores and for others.
 const N_RUNS: [f64; 2] = [20.0, 6.0];
-/// Least gain of a candidate.
+/// Minimum gain of a candidate, in units of the figure.
 const MARGIN: f64 = 0.03;
-/// Bootstraps over the images.
+/// Number of bootstraps over the images.
 const N_BOOTSTRAPS: usize = 60;
-/// Least share of the bootstraps on which a candidate must be better.
+/// Minimum share of the bootstraps on which a candidate must be better, 0 to 1.
 const LEAST_SHARE: f64 = 0.95;
 
 /// Limits on the runs of the network.
 #[derive(Debug, Clone, Copy)]
 pub struct PixelBudget {
-    /// Maximum runs, of all candidates on all images.
+    /// Maximum number of runs, of all candidates on all images together.
     pub n_runs: usize,
-    /// Maximum multiply-adds of all runs. Larger networks are looked at with fewer images, or not.
+    /// Maximum multiply-adds of all runs together. Larger networks are checked on fewer images, or not at all.
     pub multiply_adds: f64,
-    /// Whether scores of detections are looked at for a hint.
+    /// Whether scores of detections are searched for a hint.
     pub looks_for_hints: bool,
 }
 
 /// The verdict of the float network on the pixel values.
 pub enum PixelVerdict {
-    /// Others fit clearly better.
+    /// Other pixel values fit clearly better.
     Better(BetterPixels),
-    /// None of the usual ones fits clearly better, by class scores or normalizations.
+    /// None of the usual pixel values fits clearly better, by class scores or batch normalizations.
     Fit,
-    /// The verdict is open, for this reason.
+    /// The network cannot tell, for this reason.
     Unknown(String),
-    /// The verdict is open, and a sentence names others that may fit better.
+    /// The network cannot tell, but other pixel values may fit better.
     Hint {
-        /// The reason.
+        /// The reason that the network cannot tell.
         reason: String,
-        /// The sentence.
+        /// A sentence that names the other pixel values.
         hint: String,
     },
 }
 
 /// Pixel values that fit the network clearly better than the given ones.
 pub struct BetterPixels {
-    /// The given ones, as options.
+    /// The given pixel values, as options.
     pub given: String,
-    /// Those that fit better, as options.
+    /// The pixel values that fit better, as options.
     pub better: String,
-    /// A sentence with both figures.
+    /// A sentence with the figures of both.
     pub sentence: String,
-    /// Approximate number of runs of the network that it took to find them.
+    /// Approximate number of runs of the network that the search took.
     pub n_runs: usize,
 }
 
-/// Looks for pixel values that fit the network clearly better than those of `dataset`. `are_scores` tells whether its
-/// outputs are class scores; without it their values do.
+/// Looks for pixel values that fit the network clearly better than those of `dataset`. `are_scores` tells whether the
+/// network's outputs are class scores; with `None`, the outputs' values decide.
 ///
 /// # Errors
 /// If the model cannot be run.
@@ -104,7 +104,7 @@ pub fn better_pixel_values(
     if n_images < MIN_IMAGES || n_runs > budget.n_runs {
         return unknown("the network is too large to be run with each of the usual values");
     }
-    // Evenly spread: images of one class are often neighbours. Unreadable ones are reported elsewhere.
+    // Evenly spread, because images of one class are often neighbors. Unreadable images are reported elsewhere.
     let images = (0..n_images).into_par_iter().map(|i| dataset.fitted_image(i * dataset.len() / n_images));
     let images: Vec<FittedImage> = images.filter_map(Result::ok).collect();
     if images.len() < MIN_IMAGES {
@@ -138,7 +138,7 @@ pub fn better_pixel_values(
     })
 }
 
-/// The number of images to look at, by the cost of a run, and the approximate number of runs.
+/// Returns the number of images that the budget allows, and the approximate number of runs.
 fn n_images(model: &ModelProto, parsed: &mut Parsed, dataset: &Dataset, budget: PixelBudget) -> Result<(usize, usize)> {
     let value_info = parsed.value_info()?;
     let shape = |name: &str| value_info.shape(name).map(<[usize]>::to_vec);
@@ -152,7 +152,7 @@ fn n_images(model: &ModelProto, parsed: &mut Parsed, dataset: &Dataset, budget: 
     Ok((n_images, (n_runs * n_images as f64) as usize))
 }
 
-/// Images and a network to run them on.
+/// The images, and the network to run them on.
 struct PixelTrials<'a> {
     engine: Engine,
     dataset: &'a Dataset,
@@ -163,18 +163,19 @@ struct PixelTrials<'a> {
 }
 
 impl PixelTrials<'_> {
-    /// `n` images, evenly spread, by index.
+    /// Returns the indices of `n` evenly spread images.
     fn spread(&self, n: usize) -> Vec<usize> {
         (0..n).map(|i| i * self.images.len() / n).collect()
     }
 
-    /// The usual values besides the given ones.
+    /// Returns the usual pixel values except the given ones.
     fn usual(&self) -> impl Iterator<Item = PixelValues> + Clone {
         let usual = [Color::Rgb, Color::Bgr].into_iter().flat_map(candidates);
         usual.filter(|values| !values.is_same(&self.given))
     }
 
-    /// Calls `run` with the inputs that `values` make of the images at `indices`, on all threads; results are in their order.
+    /// Calls `run` on all threads, with each image at `indices` after `changed` and preprocessing with `values`.
+    /// Results are in the order of `indices`.
     fn of_images<T: Send>(
         &self,
         indices: &[usize],
@@ -193,7 +194,7 @@ impl PixelTrials<'_> {
     }
 }
 
-/// The usual pixel values with channels in the order `color`.
+/// Returns the usual pixel values with color channels in the order `color`.
 fn candidates(color: Color) -> Vec<PixelValues> {
     const MEAN: [f64; 3] = [0.485, 0.456, 0.406];
     const STD: [f64; 3] = [0.229, 0.224, 0.225];
@@ -215,12 +216,12 @@ fn candidates(color: Color) -> Vec<PixelValues> {
     .into()
 }
 
-/// The entropy of probabilities, in nats.
+/// Returns the entropy of probabilities, in nats.
 fn entropy(p: &[f64]) -> f64 {
     -p.iter().filter(|p| **p > 0.0).map(|p| p * p.ln()).sum::<f64>()
 }
 
-/// Sets of the images at `indices`, drawn with replacement; the first is that of all of them.
+/// Returns sets of image indices: first `indices` itself, then bootstraps, each drawn from it with replacement.
 fn bootstraps(indices: &[usize]) -> Vec<Vec<usize>> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut draw = || {
@@ -233,13 +234,14 @@ fn bootstraps(indices: &[usize]) -> Vec<Vec<usize>> {
     std::iter::once(indices.to_vec()).chain(drawn).collect()
 }
 
-/// Whether `figures` are clearly higher than `others`, each over all images and then over the bootstraps.
+/// Returns whether `figures` are clearly higher than `others`. The first figure of each is over all images, the others
+/// are over the bootstraps.
 fn is_clearly_higher(figures: &[f64], others: &[f64]) -> bool {
     let n_higher = figures.iter().zip(others).skip(1).filter(|(figure, other)| figure > other).count();
     figures[0] - others[0] > MARGIN && n_higher as f64 >= LEAST_SHARE * (figures.len() - 1) as f64
 }
 
-/// Pixel values that fit better, with the figures of the given ones and of these.
+/// Pixel values that fit better, with the figure of the given values and their own figure.
 struct BetterScores {
     values: PixelValues,
     figures: [f64; 2],

@@ -1,8 +1,9 @@
-//! Networks with batch normalizations: with the right scale, the inputs of these have the means and variances of the
-//! training. The order of the channels cannot be told by them.
+//! Networks with batch normalizations: with the right scale of the pixels, the inputs of the normalizations have the
+//! means and variances of the training. They do not tell the order of the color channels.
 //!
-//! The figure is −3 · mean over the normalizations of ln(1 + mean over channels of min(KL, 100)); KL is the divergence of
-//! the observed normal distribution from the trained one, (r + z² − 1 − ln r) / 2.
+//! The figure is −3 · mean over the normalizations of ln(1 + mean over channels of min(KL, 100)). KL is the divergence
+//! of the observed normal distribution from the trained one, (r + z² − 1 − ln r) / 2; r is the ratio of the observed
+//! variance to the trained one, and z the deviation of the mean in trained standard deviations.
 
 use super::{MARGIN, PixelTrials, bootstraps, candidates, is_clearly_higher, quoted};
 use crate::data::{Array, PixelValues};
@@ -13,27 +14,27 @@ use crate::onnx::proto::GraphProto;
 use anyhow::Result;
 use std::collections::BTreeMap;
 
-/// Fewer normalizations tell too little.
+/// Minimum number of normalizations; fewer tell too little.
 pub const MIN_NORMS: usize = 5;
-/// Images that candidates are run on first. Those that are worse there by the margin are run on no others.
+/// Number of images that candidates are run on first. A candidate that is worse there by the margin is dropped.
 const N_FIRST: usize = 8;
-/// Limit on the divergence of a channel.
+/// Maximum divergence that counts for a channel.
 const MAX_DIVERGENCE: f64 = 100.0;
 const WEIGHT: f64 = 3.0;
 const TINY: f64 = 1e-12;
 
-/// A BatchNormalization with its trained statistics.
+/// A BatchNormalization node with its trained statistics.
 pub struct Norm {
-    /// Its input.
+    /// The node's input.
     pub tensor: String,
     mean: Vec<f32>,
     variance: Vec<f32>,
 }
 
-/// By image: mean and mean square by channel, for each normalization.
+/// Mean and mean square, by image, normalization and channel.
 type NormMoments = BTreeMap<usize, Vec<Vec<[f64; 2]>>>;
 
-/// The normalizations of a graph.
+/// Returns the normalizations of a graph whose trained statistics are constants.
 pub fn of(graph: &GraphProto) -> Vec<Norm> {
     let index = GraphIndex::new(graph);
     let nodes = graph.node.iter().filter(|node| node.op_type() == "BatchNormalization");
@@ -44,7 +45,7 @@ pub fn of(graph: &GraphProto) -> Vec<Norm> {
     norm.collect()
 }
 
-/// Where another scale fits better, its options and a sentence.
+/// Returns the options of another scale that fits clearly better, and a sentence about it; `None` if there is none.
 pub fn search(trials: &PixelTrials, norms: &[Norm]) -> Result<Option<(String, String)>> {
     let [all, first] = [trials.images.len(), N_FIRST].map(|n| trials.spread(n.min(trials.images.len())));
     let given = moments(trials, norms, &first, &trials.given)?;
@@ -75,7 +76,7 @@ pub fn search(trials: &PixelTrials, norms: &[Norm]) -> Result<Option<(String, St
     }
     better.sort_by(|(a, _), (b, _)| b[0].total_cmp(&a[0]));
     let Some((best, _)) = better.first() else { return Ok(None) };
-    // Scales that fit alike are named together.
+    // All scales that are not clearly worse than the best one are named.
     let alike = better.iter().filter(|(figures, _)| !is_clearly_higher(best, figures));
     let spelled = alike.map(|(_, values)| match values.presets()[..] {
         [] => values.spelled(),
@@ -93,7 +94,7 @@ pub fn search(trials: &PixelTrials, norms: &[Norm]) -> Result<Option<(String, St
     Ok(Some((spelled, sentence)))
 }
 
-/// The moments of the images at `indices`.
+/// Returns the moments of the images at `indices` with the pixel values `values`.
 fn moments(trials: &PixelTrials, norms: &[Norm], indices: &[usize], values: &PixelValues) -> Result<NormMoments> {
     let run = |session: &mut Session, array: Array| {
         let mut moments = vec![Vec::new(); norms.len()];

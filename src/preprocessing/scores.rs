@@ -1,10 +1,10 @@
 //! Networks with class scores: with the right pixel values, classes differ from image to image, and the class of an
 //! image stays when the image is changed a little.
 //!
-//! The figure is H(mean p) − mean H(p) − 3 · mean JS(p, p'), in nats, of the probabilities p of the classes; p' are
-//! those of the mirrored and cropped image, and of a brighter one. The first two terms are the mutual information, and
-//! no less than the figure, so that a candidate whose mutual information is too low needs no changed images; and where it is
-//! too low on a few images, no others.
+//! The figure is H(mean p) − mean H(p) − 3 · mean JS(p, p'), in nats. p are the class probabilities of an image; p' are
+//! those of the mirrored and cropped image, and of a brighter image. The first two terms are the mutual information, an
+//! upper bound of the figure. A candidate whose mutual information is too low is therefore not run on changed images. A
+//! candidate that is too low on a few images is not run on more images.
 
 use super::{BetterScores, MARGIN, PixelTrials, bootstraps, entropy, is_clearly_higher};
 use crate::data::{Array, FittedImage, PixelValues, Values};
@@ -12,21 +12,22 @@ use crate::engine::Session;
 use crate::metrics::{EvaluatedOutput, FloatOutput, n_classes};
 use anyhow::Result;
 
-/// Images that candidates are run on, round by round, before all.
+/// Numbers of images of the rounds before the round of all images.
 const N_FIRST: [usize; 2] = [4, N_FEW];
-/// Images that tell whether an output is class scores by its values.
+/// Number of images whose values tell whether an output is class scores.
 const N_FEW: usize = 8;
 /// Factor of the pixels of a brighter image.
 const BRIGHTER: f32 = 1.05;
-/// Candidates whose figures differ by less fit alike.
+/// Difference of figures, in nats, below which two candidates fit equally well.
 const ALIKE: f64 = 0.005;
-/// Median over the images of the largest absolute value, above which values are no logits of a trained network. An
-/// embedding looks like logits when its pixels are a hundred times too large.
+/// Largest absolute value, as a median over the images, up to which outputs can be logits of a trained network. An
+/// embedding looks like logits if its pixels are a hundred times too large.
 const HUGE: f32 = 60.0;
-/// Weight of the changes of the probabilities.
+/// Weight of the divergence JS(p, p').
 const CONSISTENCY: f64 = 3.0;
 
-/// The values that fit better, if any; `None` where the network has no class scores.
+/// Returns the pixel values that fit clearly better, or `Some(None)` if there are none; `None` if the network has no
+/// class scores.
 pub fn search(trials: &PixelTrials, outputs: &[EvaluatedOutput]) -> Result<Option<Option<BetterScores>>> {
     let all = trials.spread(trials.images.len());
     // One image shows whether an output has the shape of class scores.
@@ -71,14 +72,14 @@ pub fn search(trials: &PixelTrials, outputs: &[EvaluatedOutput]) -> Result<Optio
             better.push(BetterScores { values: scores.values, figures: [of_given[0], figures[0]] });
         }
     }
-    // The given order of the channels is kept where both fit alike: the images may be gray.
+    // The given order of the color channels is preferred if both fit equally well: the images may be gray.
     better.retain(|better| better.figures[1] >= highest - ALIKE);
     better.sort_by_key(|better| (better.values.color != trials.given.color, (-1e6 * better.figures[1]) as i64));
     Ok(Some(better.into_iter().next()))
 }
 
-/// Runs `given` and the candidates in rounds of more and more images, and leaves those out that are worse than `given` by the
-/// margin. Returns the others, which were run on all images.
+/// Runs `given` and the candidates in rounds of more and more images, and drops candidates that are worse than `given`
+/// by the margin. Returns the remaining candidates, which were run on all images.
 fn left_over(
     trials: &PixelTrials,
     given: &mut Scores,
@@ -105,25 +106,25 @@ fn left_over(
     Ok(others)
 }
 
-/// Whether the largest absolute value of half the rows is above [`HUGE`].
+/// Returns whether the largest absolute value is above [`HUGE`] in more than half of the rows.
 fn are_huge<'r>(rows: impl Iterator<Item = &'r [f32]>) -> bool {
     let of_rows: Vec<f32> = rows.map(|row| row.iter().fold(0.0, |largest, x| x.abs().max(largest))).collect();
     2 * of_rows.iter().filter(|largest| **largest > HUGE).count() > of_rows.len()
 }
 
-/// Probabilities of the classes for each image.
+/// The class probabilities of each image with some pixel values.
 struct Scores {
     values: PixelValues,
-    /// Empty for an image that was not run.
+    /// Probabilities by image; empty for an image that was not run.
     of_images: Vec<Vec<f64>>,
-    /// Those of images that are mirrored and cropped, and brighter; empty for an image that was not run.
+    /// Probabilities of the mirrored and cropped images, and of the brighter ones; empty for an image that was not run.
     changed: [Vec<Vec<f64>>; 2],
-    /// Whether the output is class scores by its values.
+    /// Whether the output's values are class scores.
     are_class_scores: bool,
 }
 
 impl Scores {
-    /// The scores of the images at `indices`; `None` where no output has the shape of class scores.
+    /// Returns the scores of the images at `indices`; `None` if no output has the shape of class scores.
     fn new(
         trials: &PixelTrials,
         indices: &[usize],
@@ -140,8 +141,8 @@ impl Scores {
         Scores { values, of_images, changed, are_class_scores: false }
     }
 
-    /// Runs the images at `indices`, which decide whether the output is class scores. Returns false where no output has
-    /// their shape.
+    /// Runs the images at `indices` and decides by their values whether the output is class scores. Returns false if no
+    /// output has the shape of class scores.
     fn add(&mut self, trials: &PixelTrials, indices: &[usize], outputs: &[EvaluatedOutput]) -> Result<bool> {
         let same = |image: &FittedImage| Ok(image.brighter(1.0));
         let rows = trials.of_images(indices, &self.values, same, |session, array| run(session, array, outputs))?;
@@ -161,7 +162,7 @@ impl Scores {
         Ok(true)
     }
 
-    /// Runs the images at `indices` changed.
+    /// Runs the changed versions of the images at `indices`.
     fn add_changed(&mut self, trials: &PixelTrials, indices: &[usize], outputs: &[EvaluatedOutput]) -> Result<()> {
         let changes: [fn(&FittedImage) -> Result<FittedImage>; 2] =
             [FittedImage::mirrored_and_cropped, |image| Ok(image.brighter(BRIGHTER))];
@@ -175,12 +176,12 @@ impl Scores {
         Ok(())
     }
 
-    /// The figure over the images at `indices`.
+    /// Returns the figure over the images at `indices`.
     fn figure(&self, indices: &[usize]) -> f64 {
         self.figures(&[indices.to_vec()])[0]
     }
 
-    /// The figure over each set of images; the mutual information alone where changed images were not run.
+    /// Returns the figure over each set of images; only the mutual information if the changed images were not run.
     fn figures(&self, sets: &[Vec<usize>]) -> Vec<f64> {
         let entropies: Vec<f64> = self.of_images.iter().map(|p| entropy(p)).collect();
         let difference = |i: usize| {
@@ -220,7 +221,7 @@ fn run(session: &mut Session, array: Array, outputs: &[EvaluatedOutput]) -> Resu
     Ok(row)
 }
 
-/// The scores as probabilities: as they are where they sum up to 1, else by a Softmax.
+/// Returns the scores as probabilities: unchanged if they are not negative and sum to 1, else their Softmax.
 fn probabilities(scores: &[f32]) -> Vec<f64> {
     let scores: Vec<f64> = scores.iter().copied().map(f64::from).collect();
     if scores.iter().all(|&p| p >= 0.0) && (scores.iter().sum::<f64>() - 1.0).abs() < 1e-2 {

@@ -1,4 +1,4 @@
-//! Channels with nothing in them, or with far larger values than the others.
+//! Examinations of channels: constant ones, and ones with far larger values than the others.
 
 use super::{Examination, Examined, Facts, NO_BACKEND, NO_DATA};
 use crate::check::{Finding, Severity};
@@ -8,14 +8,15 @@ use crate::onnx::node::{axis_position, output_axis};
 use crate::place::ActivationQuantizer;
 use crate::statistics::Extremes;
 
-/// Share of constant channels that is worth a finding.
+/// Share of constant channels above which a tensor gets a finding.
 const DEAD_SHARE: f64 = 0.25;
-/// Ratio of the largest channel to the median one, from which 8 bits leave the median channel 8 levels.
+/// Ratio of the widest channel to the median one above which a tensor gets a finding: 8 bits leave the median channel 8
+/// levels there.
 const OUTLIER_RATIO: f64 = 32.0;
-/// Fewer channels have no median to speak of.
+/// Minimum number of channels; the median of fewer means little.
 const LEAST_CHANNELS: usize = 4;
 
-/// Channels that have one value on all samples.
+/// Activations with many channels that have one value on all samples.
 pub const DEAD_CHANNELS: Examination = Examination {
     name: "dead_channels",
     about: "channels of activations that have one value on all samples",
@@ -33,7 +34,7 @@ pub const DEAD_CHANNELS: Examination = Examination {
     },
 };
 
-/// Activations that a single channel widens the range of, among those that the backend quantizes.
+/// Quantized activations whose range a single channel widens.
 pub const OUTLIER_CHANNELS: Examination = Examination {
     name: "outlier_channels",
     about: "quantized activations with a channel that is many times as wide as the median one, which leaves the others few levels",
@@ -57,7 +58,7 @@ pub const OUTLIER_CHANNELS: Examination = Examination {
     },
 };
 
-/// Weights with one scale for very unlike channels.
+/// Weights with one scale per tensor and channels of very different widths.
 pub const OUTLIER_WEIGHTS: Examination = Examination {
     name: "outlier_weights",
     about: "weights with one scale per tensor and an output channel that is many times as wide as the median one",
@@ -87,7 +88,7 @@ pub const OUTLIER_WEIGHTS: Examination = Examination {
     },
 };
 
-/// Widths of the channels of a weight.
+/// Returns the largest absolute value of each channel of a weight.
 fn channel_widths(shape: &[usize], values: &[f32], axis: i64) -> Vec<f64> {
     if shape.len() < 2 {
         return Vec::new();
@@ -102,7 +103,8 @@ fn channel_widths(shape: &[usize], values: &[f32], axis: i64) -> Vec<f64> {
     widths
 }
 
-/// Text such as `87 times that of the median one`, where the ratio is above the limit. Channels without values do not count.
+/// Returns text such as `87 times that of the median one` if the ratio is above the limit. Channels of width 0 do not
+/// count.
 fn ratio_text(widths: &[f64]) -> Option<String> {
     let mut widths: Vec<f64> = widths.iter().copied().filter(|width| *width > 0.0).collect();
     widths.sort_by(f64::total_cmp);
@@ -112,7 +114,7 @@ fn ratio_text(widths: &[f64]) -> Option<String> {
         .then(|| format!("{ratio:.0} times that of the median one"))
 }
 
-/// Warnings about tensors that layers read.
+/// Returns the findings of `one` about the surveyed tensors, as warnings.
 fn of_tensors(facts: &Facts, one: impl Fn(&TensorSurvey) -> Option<Finding>) -> Examined {
     let Some(data) = facts.data else { return Examined::Unknown(NO_DATA.to_string()) };
     let found = data.tensors.iter().filter_map(|tensor| Some(one(tensor)?.on(&tensor.tensor)));

@@ -1,4 +1,4 @@
-//! Whether the data are samples of what the network will see.
+//! Examinations of the data: readable, finite, varied and real samples.
 
 use super::{Examination, Examined, Facts, NO_DATA};
 use crate::check::Finding;
@@ -22,7 +22,7 @@ pub const READABLE_DATA: Examination = Examination {
     },
 };
 
-/// NaN and infinite values.
+/// NaN and infinite values in samples.
 pub const FINITE_DATA: Examination = Examination {
     name: "finite_data",
     about: "NaN and infinite values in samples",
@@ -41,7 +41,7 @@ pub const FINITE_DATA: Examination = Examination {
     },
 };
 
-/// Samples that hold a single value.
+/// Samples with an input whose values are all equal.
 pub const CONSTANT_DATA: Examination = Examination {
     name: "constant_data",
     about: "samples with an input that holds a single value",
@@ -80,7 +80,7 @@ pub const REPEATED_DATA: Examination = Examination {
     },
 };
 
-/// Correlation of neighbouring pixels, below which an image is noise. That of photographs, drawings and text is .5 to 1.
+/// Correlation of neighboring pixels below which an image is noise. Photographs, drawings and text have .5 to 1.
 const LEAST_CORRELATION: f64 = 0.2;
 
 /// Images of noise.
@@ -107,7 +107,7 @@ pub const RANDOM_DATA: Examination = Examination {
             );
             let finding = Finding::new("the data", found, "images");
             let finding = finding.hint("use real images: ranges from noise do not hold the network's values");
-            // A network that removes noise reads it, with the time step as another input.
+            // Denoising networks take noise as an input, and the time step as another one.
             match facts.model.graph.as_ref().is_some_and(|graph| graph.input.len() > 1) {
                 true => Examined::warning(finding),
                 false => Examined::error(finding),
@@ -116,10 +116,10 @@ pub const RANDOM_DATA: Examination = Examination {
     },
 };
 
-/// Fewer samples may be of one class by chance.
+/// Minimum number of samples; fewer may be of one class by chance.
 const LEAST_SAMPLES: usize = 12;
 
-/// Samples that are all of one class.
+/// Samples that the network gives all the same class.
 pub const ONE_CLASS: Examination = Examination {
     name: "one_class",
     about: "a classifier that gives all samples one class",
@@ -147,7 +147,7 @@ fn of_data(facts: &Facts, examine: impl Fn(&DataSurvey) -> Examined) -> Examined
     facts.data.map_or_else(|| Examined::Unknown(NO_DATA.to_string()), examine)
 }
 
-/// Text such as `3 of 100 samples`.
+/// Returns text such as `3 of 100 samples`.
 fn some_of(n: usize, data: &DataSurvey) -> String {
     format!("{n} of {}", count(data.samples.len() + data.unreadable.len(), "sample"))
 }

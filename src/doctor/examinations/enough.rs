@@ -1,4 +1,4 @@
-//! Whether there are enough samples for the ranges of the tensors.
+//! The examination of the number of samples: ranges of the tensors must not depend on it much.
 
 use super::{Examination, Examined, NO_DATA};
 use crate::check::Finding;
@@ -7,25 +7,25 @@ use crate::doctor::DataSurvey;
 use crate::statistics::Extremes;
 use serde::Serialize;
 
-/// Share of a range by which fewer samples may be short of it.
+/// Share of a range that may be missing when fewer samples are used.
 const TOLERANCE: f64 = 0.2;
-/// Share of the tensors whose ranges must be known.
+/// Share of the tensors that must have nearly the same range from half of the samples.
 pub const ENOUGH_SHARE: f64 = 0.9;
-/// Fewer samples are too few, whatever their ranges.
+/// Minimum number of samples; fewer are too few, whatever the ranges.
 const MIN_SAMPLES: usize = 16;
-/// Sets of samples for each number of samples.
+/// Number of sets of samples that are averaged for each number of samples.
 const N_SETS: usize = 8;
 
-/// Ranges from some of the samples.
+/// The agreement of ranges from some of the samples with ranges from all.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RangesByImages {
-    /// Number of samples.
+    /// Number of samples that the ranges are from.
     pub n_samples: usize,
     /// Share of the tensors whose range from that many samples is at least 80 % of that from all, 0 to 1.
     pub share: f64,
 }
 
-/// Whether half of the samples would have given nearly the same ranges.
+/// Ranges that still grow: half of the samples give clearly narrower ones.
 pub const ENOUGH_DATA: Examination = Examination {
     name: "enough_data",
     about: "ranges of tensors that still grow with the number of samples",
@@ -54,7 +54,8 @@ pub const ENOUGH_DATA: Examination = Examination {
     },
 };
 
-/// Ranges from all samples, from half of them and so on, smallest number first.
+/// Returns how near ranges are with all samples, with half of them, a quarter and so on; the smallest number comes
+/// first. Empty if no tensor has a range.
 pub fn ranges_by_images(data: &DataSurvey) -> Vec<RangesByImages> {
     let n = data.samples.len();
     let tensors: Vec<&[Extremes]> = data.tensors.iter().map(|tensor| &tensor.by_sample[..]).collect();

@@ -1,4 +1,4 @@
-//! The things that are looked at before a run.
+//! The examinations.
 
 mod channels;
 mod data;
@@ -33,7 +33,7 @@ pub const EXAMINATIONS: &[Examination] = &[
     target::FLOAT_ISLANDS,
 ];
 
-/// Why nothing about data can be told without any.
+/// The reason that examinations of data give without data.
 pub const NO_DATA: &str = "no data is given (--data)";
-/// Why nothing about a target can be told without one.
+/// The reason that examinations of a backend give without a backend.
 const NO_BACKEND: &str = "no backend is given (--backend)";

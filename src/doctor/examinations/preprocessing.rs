@@ -1,10 +1,10 @@
-//! Whether images are preprocessed as in training.
+//! The examination of the preprocessing of images.
 
 use super::{Examination, Examined, Facts};
 use crate::check::Finding;
 use crate::preprocessing::{BetterPixels, PixelVerdict};
 
-/// The scale of the pixels and the order of the color channels.
+/// Scale of the pixels and order of the color channels that do not fit the network.
 pub const PREPROCESSING: Examination = Examination {
     name: "preprocessing",
     about: "scale of the pixels and order of the color channels, as the network's own outputs tell them",

@@ -1,4 +1,4 @@
-//! Tails of detectors that join values of different units.
+//! The examination of detector tails that join values of different units.
 
 use super::{Examination, Examined, Facts, NO_DATA};
 use crate::check::{Finding, Severity};
@@ -6,10 +6,10 @@ use crate::onnx::node::node_name;
 use crate::statistics::Extremes;
 use std::collections::BTreeMap;
 
-/// Ratio of two joined ranges, from which the narrow one has less than 16 of 256 levels.
+/// Ratio of two joined ranges from which a node gets a finding: the narrow one then has at most 16 of 256 levels.
 const LEAST_RATIO: f64 = 16.0;
 
-/// Nodes of a detector's tail that join tensors of very unlike ranges, such as boxes in pixels and scores.
+/// Nodes of a detector's tail that join tensors of very different ranges, such as boxes in pixels and scores.
 pub const MIXED_UNITS: Examination = Examination {
     name: "mixed_units",
     about: "a detector's tail that joins boxes in pixels with scores: on one grid, no score is left",

@@ -1,4 +1,4 @@
-//! Layers and nodes that the backend leaves float, and their cost.
+//! Examinations of layers and nodes that the backend leaves float, by their cost.
 
 use super::{Examination, Examined, Facts, NO_BACKEND};
 use crate::check::Finding;
@@ -10,10 +10,10 @@ use crate::place::{FloatCause, MOVES};
 use crate::scheme::Scheme;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Share of the multiply-adds in float that is worth a finding.
+/// Share of the multiply-adds in float from which a model gets a finding.
 const LEAST_SHARE: f64 = 0.05;
 
-/// Layers that stay float.
+/// Convolutions and matrix products that stay float.
 pub const FLOAT_OPERATORS: Examination = Examination {
     name: "float_operators",
     about: "convolutions and matrix products that the backend leaves float, by their share of the multiply-adds",
@@ -68,13 +68,13 @@ pub const FLOAT_ISLANDS: Examination = Examination {
     },
 };
 
-/// Float nodes that are joined, and lie between integer layers.
+/// Connected float nodes between integer layers.
 struct Island {
     /// Positions, in the order of the graph.
     nodes: Vec<usize>,
-    /// Tensors that come from integer layers or go to them.
+    /// Number of tensors between the island and integer layers.
     n_conversions: usize,
-    /// Values of these tensors.
+    /// Number of values of all these tensors.
     n_values: usize,
 }
 
@@ -114,7 +114,7 @@ fn islands(facts: &Facts, graph: &GraphProto, scheme: &Scheme) -> Vec<Island> {
                 }
             }
         }
-        // Runtimes take the conversions past nodes that only move values.
+        // Runtimes move the conversions past nodes that only move values.
         let moves = nodes.iter().all(|&node| MOVES.contains(&graph.node[node].op_type()));
         if !before.is_empty() && !after.is_empty() && !moves {
             let tensors: BTreeSet<&str> = before.union(&after).copied().collect();
@@ -129,7 +129,7 @@ fn islands(facts: &Facts, graph: &GraphProto, scheme: &Scheme) -> Vec<Island> {
     found
 }
 
-/// How to find the reasons.
+/// Returns the command that prints the reasons.
 fn hint(scheme: &Scheme) -> String {
     format!("`mqq inspect MODEL --backend {}` prints the reason for each node", scheme.name)
 }

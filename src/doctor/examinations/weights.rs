@@ -1,4 +1,4 @@
-//! Weights that no grid can hold.
+//! Examinations of weights: NaN and infinite, subnormal, and all-zero output channels.
 
 use super::{Examination, Examined, Facts};
 use crate::check::{Finding, Severity};
@@ -7,7 +7,7 @@ use crate::onnx::graph::GraphIndex;
 use crate::onnx::node::{PRODUCTS, axis_position, output_axis};
 use crate::onnx::proto::NodeProto;
 
-/// A constant operand of a layer.
+/// A weight: a constant among the first two inputs of a layer.
 struct LayerWeight<'a> {
     node: &'a NodeProto,
     input_idx: usize,
@@ -15,7 +15,7 @@ struct LayerWeight<'a> {
     values: Vec<f32>,
 }
 
-/// Calls `visit` with each weight of convolutions and matrix products.
+/// Calls `visit` with each weight of convolutions and matrix products, and returns the findings.
 fn each_weight(facts: &Facts, mut visit: impl FnMut(&LayerWeight) -> Option<Finding>) -> Examined {
     let Some(graph) = &facts.model.graph else { return Examined::nothing() };
     let index = GraphIndex::new(graph);
@@ -46,7 +46,7 @@ pub const FINITE_WEIGHTS: Examination = Examination {
     },
 };
 
-/// Share of subnormal values that is worth a finding.
+/// Share of subnormal values above which a weight gets a finding.
 const SUBNORMAL_SHARE: f64 = 0.01;
 
 /// Subnormal weights, which make float layers slow.
@@ -65,7 +65,7 @@ pub const SUBNORMAL_WEIGHTS: Examination = Examination {
     },
 };
 
-/// Share of dead output channels that is worth a finding.
+/// Share of dead output channels above which a weight gets a finding.
 const DEAD_SHARE: f64 = 0.1;
 
 /// Output channels whose weights are all 0.
@@ -84,7 +84,7 @@ pub const DEAD_WEIGHTS: Examination = Examination {
     },
 };
 
-/// The number of output channels, and of those that hold zeros only.
+/// Returns the number of output channels, and the number of output channels with only zeros.
 fn dead_channels(weight: &LayerWeight) -> Option<(usize, usize)> {
     let LayerWeight { node, input_idx, shape, values } = weight;
     if shape.len() < 2 {
