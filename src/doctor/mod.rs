@@ -55,7 +55,7 @@ pub enum Examined {
     Unknown(String),
     /// The facts do not tell, but give a hint.
     Hint {
-        /// The reason that the facts do not tell.
+        /// The reason.
         reason: String,
         /// The hint.
         hint: String,
@@ -79,8 +79,7 @@ impl Examined {
     }
 }
 
-/// Returns the result of every examination, in the order of [`EXAMINATIONS`]. The rule of a finding is the
-/// examination's name.
+/// Returns every examination's result, in the order of [`EXAMINATIONS`]. Findings have its name as their rule.
 pub fn examine(facts: &Facts) -> Vec<(&'static Examination, Examined)> {
     let one = |examination: &'static Examination| {
         let examined = match (examination.examine)(facts) {

@@ -1,4 +1,4 @@
-//! A survey of the samples, and of the network's tensors on these samples, in one pass.
+//! A survey of the samples and of the network's tensors, in one pass.
 
 use crate::calibrate;
 use crate::data::{Array, Dataset, Values};
@@ -37,8 +37,7 @@ pub struct TensorSurvey {
     pub n_readers: usize,
     /// Extremes of the finite values by sample, in the order of [`DataSurvey::samples`].
     pub by_sample: Vec<Extremes>,
-    /// Extremes of the finite values by channel over all samples; empty if the number of channels varies from sample to
-    /// sample.
+    /// Extremes of the finite values by channel over all samples; empty if samples differ in the number of channels.
     pub by_channel: Vec<Extremes>,
 }
 
@@ -52,7 +51,7 @@ impl TensorSurvey {
 /// The survey of one sample.
 #[derive(Debug)]
 pub struct SampleSurvey {
-    /// Its name: the file, and the index in a file of several samples.
+    /// File, and index in a file of several samples.
     pub name: String,
     /// The hash of its values.
     pub hash: u64,
@@ -73,7 +72,7 @@ pub struct DataSurvey {
     pub n_listed: usize,
     /// The samples that were run, ordered by hash.
     pub samples: Vec<SampleSurvey>,
-    /// The samples that cannot be read, each with the reason.
+    /// Unreadable samples with the reason.
     pub unreadable: Vec<String>,
     /// Number of classes; `None` if the network is no classifier.
     pub n_classes: Option<usize>,

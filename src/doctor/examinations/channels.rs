@@ -8,10 +8,9 @@ use crate::onnx::node::{axis_position, output_axis};
 use crate::place::ActivationQuantizer;
 use crate::statistics::Extremes;
 
-/// Share of constant channels above which a tensor gets a finding.
+/// Share of constant channels that is worth a finding.
 const DEAD_SHARE: f64 = 0.25;
-/// Ratio of the widest channel to the median one above which a tensor gets a finding: 8 bits leave the median channel 8
-/// levels there.
+/// Limit on the ratio of the widest channel to the median one: 8 bits then leave the median channel 8 levels.
 const OUTLIER_RATIO: f64 = 32.0;
 /// Minimum number of channels; the median of fewer means little.
 const LEAST_CHANNELS: usize = 4;
@@ -103,8 +102,7 @@ fn channel_widths(shape: &[usize], values: &[f32], axis: i64) -> Vec<f64> {
     widths
 }
 
-/// Returns text such as `87 times that of the median one` if the ratio is above the limit. Channels of width 0 do not
-/// count.
+/// Returns text such as `87 times that of the median one` if the ratio is above the limit. Widths of 0 do not count.
 fn ratio_text(widths: &[f64]) -> Option<String> {
     let mut widths: Vec<f64> = widths.iter().copied().filter(|width| *width > 0.0).collect();
     widths.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! The examination of the number of samples: ranges of the tensors must not depend on it much.
+//! The examination of the number of samples.
 
 use super::{Examination, Examined, NO_DATA};
 use crate::check::Finding;
@@ -13,13 +13,13 @@ const TOLERANCE: f64 = 0.2;
 pub const ENOUGH_SHARE: f64 = 0.9;
 /// Minimum number of samples; fewer are too few, whatever the ranges.
 const MIN_SAMPLES: usize = 16;
-/// Number of sets of samples that are averaged for each number of samples.
+/// Number of sets that are averaged for each number of samples.
 const N_SETS: usize = 8;
 
 /// The agreement of ranges from some of the samples with ranges from all.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RangesByImages {
-    /// Number of samples that the ranges are from.
+    /// Number of samples.
     pub n_samples: usize,
     /// Share of the tensors whose range from that many samples is at least 80 % of that from all, 0 to 1.
     pub share: f64,
@@ -54,8 +54,8 @@ pub const ENOUGH_DATA: Examination = Examination {
     },
 };
 
-/// Returns how near ranges are with all samples, with half of them, a quarter and so on; the smallest number comes
-/// first. Empty if no tensor has a range.
+/// Returns the agreement for all samples, half of them, a quarter and so on, smallest number first. Empty without
+/// ranges.
 pub fn ranges_by_images(data: &DataSurvey) -> Vec<RangesByImages> {
     let n = data.samples.len();
     let tensors: Vec<&[Extremes]> = data.tensors.iter().map(|tensor| &tensor.by_sample[..]).collect();

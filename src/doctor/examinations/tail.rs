@@ -6,7 +6,7 @@ use crate::onnx::node::node_name;
 use crate::statistics::Extremes;
 use std::collections::BTreeMap;
 
-/// Ratio of two joined ranges from which a node gets a finding: the narrow one then has at most 16 of 256 levels.
+/// Limit on the ratio of two joined ranges: the narrow one then has 16 of 256 levels.
 const LEAST_RATIO: f64 = 16.0;
 
 /// Nodes of a detector's tail that join tensors of very different ranges, such as boxes in pixels and scores.

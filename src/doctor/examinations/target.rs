@@ -10,7 +10,7 @@ use crate::place::{FloatCause, MOVES};
 use crate::scheme::Scheme;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Share of the multiply-adds in float from which a model gets a finding.
+/// Share of the multiply-adds in float that is worth a finding.
 const LEAST_SHARE: f64 = 0.05;
 
 /// Convolutions and matrix products that stay float.

@@ -46,7 +46,7 @@ pub const FINITE_WEIGHTS: Examination = Examination {
     },
 };
 
-/// Share of subnormal values above which a weight gets a finding.
+/// Share of subnormal values that is worth a finding.
 const SUBNORMAL_SHARE: f64 = 0.01;
 
 /// Subnormal weights, which make float layers slow.
@@ -65,7 +65,7 @@ pub const SUBNORMAL_WEIGHTS: Examination = Examination {
     },
 };
 
-/// Share of dead output channels above which a weight gets a finding.
+/// Share of dead output channels that is worth a finding.
 const DEAD_SHARE: f64 = 0.1;
 
 /// Output channels whose weights are all 0.
@@ -84,7 +84,7 @@ pub const DEAD_WEIGHTS: Examination = Examination {
     },
 };
 
-/// Returns the number of output channels, and the number of output channels with only zeros.
+/// Returns the number of output channels, and how many of them hold only zeros.
 fn dead_channels(weight: &LayerWeight) -> Option<(usize, usize)> {
     let LayerWeight { node, input_idx, shape, values } = weight;
     if shape.len() < 2 {
