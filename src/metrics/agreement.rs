@@ -1,11 +1,11 @@
-//! The share of samples with an unchanged class.
+//! The share of rows with an unchanged class.
 
 use super::classes::same_class;
 use super::layout::FloatOutput;
 use super::metric::{Better, Figure, Measure, Metric, SamplePair};
 
-/// Share of rows of class scores whose largest value stays in place, in percent. Only for outputs that are class
-/// scores.
+/// Share of rows of class scores whose largest value stays in place, in percent. It applies only to outputs that are
+/// class scores.
 pub const AGREEMENT: Metric = Metric {
     name: "agreement",
     title: "agreement",
@@ -24,7 +24,7 @@ const N_SUMS: usize = 2;
 
 #[derive(Debug)]
 struct Agreement {
-    /// Number of classes per output; `None` where it is not class scores.
+    /// Number of classes per output; `None` if the output is not class scores.
     n_classes: Vec<Option<usize>>,
 }
 

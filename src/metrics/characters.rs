@@ -1,11 +1,11 @@
-//! Texts that networks read.
+//! The metric of networks that read text.
 
 use super::metric::{Better, Figure, Metric};
 use super::task_outputs::{ImageSums, TaskOutputs};
 use crate::heads::{TaskName, TextHead};
 use strsim::generic_levenshtein;
 
-/// `1 - sum of edit distances / sum of the longer text's characters`, 0 to 1.
+/// `1 - sum of edit distances / sum of the longer text's characters`, 0 to 1. Both sums are over all images.
 pub const CHARACTERS: Metric = Metric {
     name: "characters",
     title: "characters kept",
@@ -27,7 +27,7 @@ pub const CHARACTERS: Metric = Metric {
     },
 };
 
-/// Characters of the longer text, edits.
+/// Adds the characters of the longer text, and the edits.
 fn add(float: Vec<usize>, quantized: Vec<usize>, sums: &mut [f64]) {
     sums[0] += float.len().max(quantized.len()) as f64;
     sums[1] += generic_levenshtein(&float, &quantized) as f64;

@@ -1,6 +1,6 @@
-//! The class with the largest score.
+//! Classes from rows of scores.
 
-/// Index of the largest value, the first of equal ones; `None` where a value is NaN or there are no values.
+/// Returns the index of the largest value, the first of equal ones; `None` if a value is NaN or there are no values.
 pub fn argmax(values: &[f32]) -> Option<usize> {
     let mut best = None;
     for (i, value) in values.iter().enumerate() {
@@ -14,16 +14,16 @@ pub fn argmax(values: &[f32]) -> Option<usize> {
     best
 }
 
-/// Whether two rows of class scores have the same largest class. False where `other` has a NaN or infinite value that
-/// `float` has not.
+/// Whether two rows of class scores have the same class with the largest score. False if `other` has a NaN or infinite
+/// value where `float` has another value.
 pub fn same_class(float: &[f32], other: &[f32]) -> bool {
     let is_sound = |(a, b): (&f32, &f32)| b.is_finite() || a == b;
     let top = argmax(float);
     top.is_some() && top == argmax(other) && float.iter().zip(other).all(is_sound)
 }
 
-/// The number of classes where an output of this shape is a vector of class scores for each of the `batch` entries of a
-/// sample, or for the whole sample: `[N, C]` or `[N, C, 1, 1]` with C above 1.
+/// Returns the number of classes, if this is the shape of class scores: `[N, C]` or `[N, C, 1, 1]` with C above 1,
+/// where N is 1 or the number of entries of the batch.
 pub fn n_classes(shape: &[usize], batch: usize) -> Option<usize> {
     match *shape {
         [n, c] | [n, c, 1, 1] if c > 1 && (n == batch || n == 1) => Some(c),

@@ -1,12 +1,12 @@
-//! Detectors with labels: COCO's mean average precision.
+//! The metric of detectors with labels: COCO's mean average precision.
 
 use super::coco_precision::{Predicted, Truth, mean_average_precision};
 use super::metric::{Better, Figure, Measure, Metric, SamplePair};
 use super::task_outputs::TaskOutputs;
 use crate::heads::{DetectHead, Detection, OutputView, TaskName};
 
-/// COCO's mAP at an IoU of 0.50 to 0.95, of both networks; with boxes as labels alone. Sums hold every box, and grow with the
-/// number of samples.
+/// COCO's mAP at an IoU of 0.50 to 0.95, of both networks. It needs boxes as labels. The sums hold every box, and grow
+/// with the number of samples.
 pub const COCO_MAP: Metric = Metric {
     name: "coco-map",
     title: "mAP",
@@ -23,9 +23,10 @@ pub const COCO_MAP: Metric = Metric {
 #[derive(Debug)]
 struct BoxPrecision(Option<TaskOutputs<DetectHead>>);
 
-/// Numbers of an image in the sums: those of boxes of the truth, of float, of quantized; then the boxes.
+/// Length of an image's header in the sums: the numbers of boxes in the truth, of float, and of quantized. The boxes
+/// follow.
 const N_HEADER: usize = 3;
-/// Numbers of a box: class, crowd or score, corners.
+/// Numbers per box in the sums: class, then crowd flag or score, then corners.
 const N_BOX: usize = 6;
 
 impl Measure for BoxPrecision {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-/// A box of the truth.
+/// A labelled box.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Truth {
     pub class: usize,
@@ -18,23 +18,24 @@ pub(super) struct Predicted {
     pub corners: [f64; 4],
 }
 
-/// Boxes of a class in an image, at most.
+/// Maximum boxes of a class in an image.
 const MAX_BOXES: usize = 100;
-/// IoU of a right box: 0.50, 0.55 … 0.95.
+/// Number of IoU thresholds of a right box: 0.50, 0.55 … 0.95.
 const N_THRESHOLDS: usize = 10;
-/// Recalls that the precision is taken at: 0, 0.01 … 1.
+/// Number of recalls at which the precision is taken: 0, 0.01 … 1.
 const N_RECALLS: usize = 101;
 
-/// A box of a network against the truth of its image.
+/// A box of a network, judged by the labelled boxes of its image.
 #[derive(Debug, Clone, Copy)]
 struct JudgedBox {
     score: f64,
     is_right: bool,
-    /// Whether it lies in a crowd and counts neither way.
+    /// Whether the box lies in a crowd and counts as neither right nor wrong.
     is_ignored: bool,
 }
 
-/// Over classes that the truth has, and over thresholds; `None` where the truth has no box.
+/// Returns the average precision, mean over the classes of the labelled boxes and over the thresholds; `None` without
+/// labelled boxes outside crowds.
 pub(super) fn mean_average_precision(truths: &[Vec<Truth>], found: &[Vec<Predicted>]) -> Option<f64> {
     let classes: BTreeSet<usize> =
         truths.iter().flatten().filter(|truth| !truth.is_crowd).map(|truth| truth.class).collect();
@@ -50,7 +51,8 @@ pub(super) fn mean_average_precision(truths: &[Vec<Truth>], found: &[Vec<Predict
     (!precisions.is_empty()).then(|| precisions.iter().sum::<f64>() / precisions.len() as f64)
 }
 
-/// The boxes of a class in an image, the best first.
+/// Judges the boxes of a class in an image, in descending order of their scores. `least` is the least IoU of a right
+/// box.
 fn judge(truths: &[Truth], found: &[Predicted], class: usize, least: f64) -> Vec<JudgedBox> {
     let mut truths: Vec<&Truth> = truths.iter().filter(|truth| truth.class == class).collect();
     truths.sort_by_key(|truth| truth.is_crowd);
@@ -65,7 +67,7 @@ fn judge(truths: &[Truth], found: &[Predicted], class: usize, least: f64) -> Vec
             if is_taken[i] && !truth.is_crowd {
                 continue;
             }
-            // A box that fits one object is not looked for among crowds.
+            // A box that fits one object is not matched with crowds.
             if truth.is_crowd && best.is_some_and(|best| !truths[best].is_crowd) {
                 break;
             }
@@ -83,7 +85,7 @@ fn judge(truths: &[Truth], found: &[Predicted], class: usize, least: f64) -> Vec
     found.iter().map(&mut judge).collect()
 }
 
-/// Of a crowd the share of the found box that lies in it.
+/// Returns the IoU; for a crowd, the share of the found box that lies in it.
 fn iou(found: &Predicted, truth: &Truth) -> f64 {
     let (a, b) = (&found.corners, &truth.corners);
     let side = |low: usize| (a[low + 2].min(b[low + 2]) - a[low].max(b[low])).max(0.0);
@@ -93,7 +95,7 @@ fn iou(found: &Predicted, truth: &Truth) -> f64 {
     if all > 0.0 { shared / all } else { 0.0 }
 }
 
-/// The mean of the best precision at each recall or beyond.
+/// Returns the mean over the recalls of the best precision at that recall or a higher one.
 fn average_precision(mut judged: Vec<JudgedBox>, n_true: usize) -> f64 {
     judged.sort_by(|a, b| b.score.total_cmp(&a.score));
     let (mut n_right, mut n_wrong) = (0.0, 0.0);

@@ -1,9 +1,9 @@
-//! The cosine between two networks' outputs.
+//! The cosine of the angle between two networks' outputs.
 
 use super::metric::{Better, Figure, Measure, Metric, SamplePair};
 use super::value_and_error;
 
-/// Mean over the samples of the cosine between both networks' outputs: -1 where a value is NaN or infinite.
+/// Cosine of the angle between both networks' outputs, mean over the samples; -1 if a value is NaN or infinite.
 pub const COSINE: Metric = Metric {
     name: "cosine",
     title: "cosine",
@@ -25,7 +25,8 @@ struct Cosine {
     n_outputs: usize,
 }
 
-/// The cosine of two vectors; 1 where both are 0, NaN where a value is NaN or infinite.
+/// Returns the cosine of two vectors: 1 if both are 0, 0 if one is 0, NaN if a value is NaN or infinite. An infinity at
+/// the same place in both counts as 0.
 pub fn cosine(float: &[f32], quantized: &[f32]) -> f64 {
     let (mut product, mut squares) = (0.0, [0.0; 2]);
     for (&a, &b) in float.iter().zip(quantized) {

@@ -1,4 +1,4 @@
-//! Metrics of detectors: the float network's boxes against the quantized network's.
+//! Metrics of detectors: the boxes of the quantized network against the boxes of the float network.
 
 use super::layout::FloatOutput;
 use super::metric::{Better, Figure, FoundCounts, Metric};
@@ -6,8 +6,9 @@ use super::task_outputs::{ImageSums, TaskOutputs};
 use crate::heads::{Candidates, DetectHead, Detection, OutputView, TaskHead, TaskName, iou};
 use anyhow::Result;
 
-/// `2 right / (boxes of float + boxes of quantized)`. A box is right if one of the float network's has the same class and an
-/// IoU of 0.5 or more with it; each is taken once, by the quantized network's boxes in the order of their scores.
+/// `2 right / (boxes of float + boxes of quantized)`. A box of the quantized network is right if a box of the float
+/// network has the same class and an IoU of 0.5 or more with it. Each float box is taken once, by the quantized boxes
+/// in the order of their scores.
 pub const F1: Metric = Metric {
     name: "f1",
     title: "F1",
@@ -21,7 +22,7 @@ pub const F1: Metric = Metric {
     prepare: |outputs, head| Box::new(boxes(outputs, head, f1)),
 };
 
-/// Mean IoU of matched boxes.
+/// Mean IoU of the matched boxes.
 pub const BOX_IOU: Metric = Metric {
     name: "box-iou",
     title: "mean IoU of matched boxes",
@@ -35,10 +36,11 @@ pub const BOX_IOU: Metric = Metric {
     prepare: |outputs, head| Box::new(boxes(outputs, head, box_iou)),
 };
 
-/// Overlap of the boxes of both networks, weighed by their scores, where TopK or non-maximum suppression chooses the rows of
-/// the outputs. There a row of one network is no counterpart of the same row of the other, so rows are matched as in [`F1`].
-/// A pair counts with the smaller of the two weights, less where its IoU is below 0.75. It changes with every score,
-/// whereas [`F1`] changes where a score passes the threshold.
+/// Overlap of the boxes of both networks, weighted by their scores, for networks in which TopK or non-maximum
+/// suppression chooses the rows of the outputs. In such outputs a row of one network does not correspond to the same
+/// row of the other, so boxes are matched as in [`F1`]. A pair counts with the smaller of its two weights, and with
+/// less if its IoU is below 0.75. This figure changes with every score, whereas [`F1`] changes only when a score passes
+/// the threshold.
 pub const BOX_OVERLAP: Metric = Metric {
     name: "box-overlap",
     title: "box overlap",
@@ -56,17 +58,17 @@ pub const BOX_OVERLAP: Metric = Metric {
     },
 };
 
-/// IoU from which a pair of boxes counts fully in [`BOX_OVERLAP`].
+/// IoU from which on a pair of boxes counts fully in [`BOX_OVERLAP`].
 const FULL_IOU: f32 = 0.75;
-/// IoU from which a pair counts at all.
+/// IoU above which a pair of boxes counts in [`BOX_OVERLAP`].
 const NO_IOU: f32 = 0.25;
-/// Share of the head's threshold at which the weight of a box is 0.
+/// Share of the head's threshold at which a box has weight 0.
 const LEAST_SCORE: f32 = 0.25;
-/// Lowest IoU of matched boxes.
+/// Least IoU of matched boxes.
 const LEAST_IOU: f32 = 0.5;
-/// Number of bins of a histogram of scores.
+/// Number of bins in a histogram of scores.
 const N_PARTS: usize = 10;
-/// Sums: matched boxes, their IoU, boxes of both networks, histograms of the scores of both.
+/// Number of sums: matched boxes, sum of their IoU, boxes of each network, histogram of the scores of each network.
 const N_SUMS: usize = 4 + 2 * N_PARTS;
 
 pub(super) type DecodedBoxes = (Candidates, Vec<Detection>);
@@ -79,7 +81,7 @@ fn boxes(
     ImageSums { outputs: TaskOutputs::new(outputs, head), n_sums: N_SUMS, decode: boxes_of, add, figure }
 }
 
-/// All boxes of a network for an image, and those that count.
+/// Decodes all boxes of a network for an image, and the detections among them.
 pub(super) fn boxes_of(outputs: &TaskOutputs<DetectHead>, views: &[OutputView]) -> Result<DecodedBoxes> {
     let candidates = outputs.head.candidates(views, outputs.input)?;
     let detections = outputs.head.detections(&candidates);
@@ -97,7 +99,7 @@ fn add(float: DecodedBoxes, quantized: DecodedBoxes, sums: &mut [f64]) {
     sums[1] += right.iter().map(|(.., iou)| f64::from(*iou)).sum::<f64>();
 }
 
-/// The boxes of a network, their scores replaced by weights, the largest first.
+/// Decodes the boxes of a network, with weights in place of scores, in descending order of the weights.
 fn decode_weighed(outputs: &TaskOutputs<DetectHead>, views: &[OutputView]) -> Result<Vec<Detection>> {
     let least = LEAST_SCORE * outputs.head.threshold;
     let weighed = |detection: Detection| Detection { score: detection.score - least, ..detection };
@@ -135,12 +137,12 @@ fn box_iou(sums: &[f64]) -> Option<Figure> {
     (sums[0] > 0.0).then(|| Figure::of(sums[1] / sums[0]))
 }
 
-/// The part of the histogram that a score belongs to.
+/// Returns the bin of the histogram for a score.
 fn part(score: f32) -> usize {
     ((score * N_PARTS as f32) as usize).min(N_PARTS - 1)
 }
 
-/// The boxes that are right, as [`F1`] has them: float, quantized, IoU.
+/// Returns the right boxes as [`F1`] defines them: float, quantized, IoU.
 pub(super) fn right<'b>(
     float: &'b [Detection],
     quantized: &'b [Detection],
@@ -148,8 +150,8 @@ pub(super) fn right<'b>(
     matched(float, quantized, |iou| iou >= LEAST_IOU)
 }
 
-/// The boxes of the quantized network, in order, each with the free box of its class with the largest IoU, where that IoU
-/// counts: float, quantized, IoU. Of equal ones the first.
+/// Pairs the boxes of the quantized network, in order, with the free float box of the same class that has the largest
+/// IoU, if `counts` accepts that IoU. Returns float, quantized, IoU. Of equal IoUs the first is taken.
 fn matched<'b>(
     float: &'b [Detection],
     quantized: &'b [Detection],

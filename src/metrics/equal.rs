@@ -2,7 +2,8 @@
 
 use super::metric::{Better, Figure, Measure, Metric, SamplePair};
 
-/// Share of the values of an integer output, such as indexes and labels, that are equal, in percent; float outputs have none.
+/// Share of equal values of an integer output, such as indices and labels, in percent. It does not apply to float
+/// outputs.
 pub const EQUAL: Metric = Metric {
     name: "equal",
     title: "equal values",
@@ -18,7 +19,7 @@ pub const EQUAL: Metric = Metric {
     },
 };
 
-/// Per output: values, equal values.
+/// Sums per output: values, equal values.
 const N_SUMS: usize = 2;
 
 #[derive(Debug)]

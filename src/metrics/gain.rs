@@ -4,19 +4,20 @@ use super::metric::{Figure, Metric};
 use super::prepared::Measurement;
 use super::sqnr::SQNR;
 
-/// The gain of a second network over a first in the deciding metric.
+/// The gain of the second network over the first, in the deciding metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Gain {
-    /// The metric.
+    /// The deciding metric.
     pub metric: Metric,
-    /// Figures before and after, over all outputs; the worst possible figure where nothing could be measured.
+    /// Figures before and after, over all outputs. Without a figure: NaN, or the metric's best figure for a metric of a
+    /// task.
     pub figures: [f64; 2],
-    /// Standard deviation of their difference over the samples, in pairs (jackknife), in the metric's unit; 0 where a
-    /// value is NaN or infinite.
+    /// Standard deviation of the difference of the figures over the samples (jackknife on paired samples), in the
+    /// metric's unit; 0 if a value is NaN or infinite, and for fewer than two samples.
     pub deviation: f64,
     /// The change of each group of channels, or of each output where the metric has no groups.
     pub groups: Vec<GroupChange>,
-    /// The change of the task's metric, where the task is known.
+    /// The change of the task's metric; `None` if the task is not known.
     pub task: Option<TaskChange>,
     /// Mean SQNR of the outputs before and after, in dB.
     pub sqnr_db: [f64; 2],
@@ -24,29 +25,29 @@ pub struct Gain {
     pub is_unknown: bool,
 }
 
-/// The change of a group of channels.
+/// The change of a group of channels between two networks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupChange {
-    /// Name of its output, with the group where there are several.
+    /// Name of the output, followed by the group if the metric has groups.
     pub name: String,
     /// Figures before and after.
     pub figures: [f64; 2],
-    /// Standard deviation of their difference.
+    /// Standard deviation of the difference of the figures.
     pub deviation: f64,
 }
 
 /// The change of the metric of the network's task.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TaskChange {
-    /// The metric.
+    /// The task's metric.
     pub metric: Metric,
     /// Figures before and after.
     pub figures: [f64; 2],
-    /// Standard deviation of their difference.
+    /// Standard deviation of the difference of the figures.
     pub deviation: f64,
 }
 
-/// The figures of all groups.
+/// Returns the figures of all groups. An output without groups counts as one.
 fn group_figures(figures: &[Option<Figure>]) -> Vec<f64> {
     let of = |figure: &Figure| match figure.groups.is_empty() {
         true => vec![figure.value],
@@ -55,17 +56,17 @@ fn group_figures(figures: &[Option<Figure>]) -> Vec<f64> {
     figures.iter().flatten().flat_map(of).collect()
 }
 
-/// One figure for all outputs, then those of the groups; without the sample `left_out`.
+/// Returns one figure for all outputs, followed by the figures of the groups, without the sample `left_out`.
 fn all_figures(measured: &Measurement, metric: Metric, left_out: Option<usize>) -> Vec<f64> {
     let figures = measured.figures_without(metric, left_out);
-    // Without the sample there may be nothing to find.
+    // Without that sample there may be nothing to find.
     let nothing = if metric.task.is_some() { metric.best } else { f64::NAN };
     let mean = measured.mean_of(metric, &figures).unwrap_or(nothing);
     std::iter::once(mean).chain(group_figures(&figures)).collect()
 }
 
 impl Gain {
-    /// The gain of `after` over `before`, both with the same samples and prepared metrics.
+    /// Returns the gain of `after` over `before`. Both have the same samples and prepared metrics.
     pub fn of(before: &Measurement, after: &Measurement) -> Gain {
         let metric = before.deciding();
         let [first, second] = [before, after].map(|measured| all_figures(measured, metric, None));
@@ -89,7 +90,7 @@ impl Gain {
         }
     }
 
-    /// Improvement of the second network, in the metric's unit.
+    /// Returns the improvement of the second network, in the metric's unit.
     pub fn gain(&self) -> f64 {
         let [before, after] = self.figures;
         after - before
@@ -97,32 +98,33 @@ impl Gain {
 }
 
 impl GroupChange {
-    /// Improvement of the second network, in the metric's unit.
+    /// Returns the improvement of the second network, in the metric's unit.
     pub fn gain(&self) -> f64 {
         self.figures[1] - self.figures[0]
     }
 }
 
 impl TaskChange {
-    /// `None` where the task is not known, or a network has no figure.
+    /// Returns the change; `None` if the task is not known or a network has no figure.
     fn of(before: &Measurement, after: &Measurement) -> Option<TaskChange> {
         let metric = before.of_task()?;
         let figures = [before.mean(metric)?, after.mean(metric)?];
         let figure = |measured: &Measurement, left_out: Option<usize>| {
             let figures = measured.figures_without(metric, left_out);
-            // Without the sample there may be nothing to find.
+            // Without that sample there may be nothing to find.
             vec![measured.mean_of(metric, &figures).unwrap_or(metric.best)]
         };
         Some(TaskChange { metric, figures, deviation: deviations(before, after, figure, 1)[0] })
     }
 
-    /// Improvement of the second network, in the metric's unit.
+    /// Returns the improvement of the second network, in the metric's unit.
     pub fn gain(&self) -> f64 {
         self.figures[1] - self.figures[0]
     }
 }
 
-/// Standard deviations of the differences of `n_figures` figures, by leaving out one sample at a time.
+/// Returns the standard deviation of the difference of each of `n_figures` figures, by leaving out one sample at a
+/// time.
 fn deviations(
     before: &Measurement,
     after: &Measurement,
@@ -147,7 +149,7 @@ fn deviations(
     (0..n_figures).map(deviation).collect()
 }
 
-/// Names of the groups that have figures.
+/// Returns the names of the groups that have figures.
 fn group_names(measured: &Measurement, metric: Metric) -> Vec<String> {
     if metric.task.is_some() {
         return vec!["all outputs".to_string()];

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_with::skip_serializing_none;
 use std::fmt;
 
-/// A bound on a metric, for every output that has the metric.
+/// A bound on a metric. It holds for every output that has the metric.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MetricBound {
     /// The metric.
@@ -23,9 +23,9 @@ pub struct MetricBound {
 pub struct MissedGate {
     /// The metric.
     pub metric: Metric,
-    /// The output; absent where no output has the metric, or the metric is of the network.
+    /// The output; absent if no output has the metric, or if the metric has one figure for the network.
     pub tensor: Option<String>,
-    /// Its figure; absent where it could not be measured.
+    /// The figure; absent if it could not be measured.
     pub value: Option<f64>,
     /// The worst passing figure.
     pub bound: f64,
@@ -45,17 +45,17 @@ impl MetricBound {
         MetricBound::new(metric, bound)
     }
 
-    /// A bound on a metric.
+    /// Returns a bound on a metric.
     ///
     /// # Errors
-    /// If no figure can have this value.
+    /// If no figure of the metric can have this value.
     pub fn new(metric: Metric, bound: f64) -> Result<MetricBound> {
         metric.ensure_possible(bound)?;
         Ok(MetricBound { metric, bound })
     }
 
-    /// The outputs that miss the bound. Outputs with NaN or infinite values miss every gate: for these `is_known` is
-    /// false. A figure that could not be measured does not pass.
+    /// Returns the outputs that miss the bound. Outputs with NaN or infinite values, for which `is_known` is false,
+    /// miss every gate. A figure that could not be measured does not pass.
     pub fn missed(&self, measured: &Measurement, is_known: impl Fn(usize) -> bool) -> Vec<MissedGate> {
         let MetricBound { metric, bound } = *self;
         let figures = measured.figures(metric);

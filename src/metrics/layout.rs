@@ -14,26 +14,27 @@ pub struct FloatOutput<'a> {
     pub shape: &'a [usize],
     /// Values of each sample.
     pub samples: Vec<&'a [f32]>,
-    /// Shape in each sample, where the network's inputs have several shapes; else empty.
+    /// Shape in each sample, if the network's inputs have several shapes; otherwise empty.
     pub shapes: Vec<&'a [usize]>,
 }
 
-/// Least mean of the largest probability of rows that are logits: their class is rarely in doubt. For few classes the
-/// limit is higher.
+/// Least confidence of rows that are logits: their largest probability after Softmax, mean over the rows. Their class
+/// is rarely in doubt. For few classes the limit is higher.
 const LEAST_CONFIDENCE: f64 = 0.25;
-/// Variance of the mean of a row, in units of the variance that independent values would give it, below which rows of
-/// few values are logits: the gradient of cross entropy sums to zero over the classes, so training leaves their mean
-/// where it was. Joint angles, coordinates and other regressed values reach 1 or more.
+/// Largest variance of the mean of a row of few logits, in units of the variance that independent values would give the
+/// mean. The gradient of cross entropy sums to zero over the classes, so training leaves the mean of a row where it
+/// was. Joint angles, coordinates and other regressed values reach 1 or more.
 const LARGEST_VARIANCE_OF_MEANS: f64 = 0.3;
-/// Values per row above which rows are too long for most regressed vectors, and logits may come from other losses.
+/// Maximum values per row for [`LARGEST_VARIANCE_OF_MEANS`]. Longer rows are too long for most regressed vectors, and
+/// their logits may come from other losses.
 const LONG_ROW: usize = 100;
-/// Least rows for a variance of their means.
+/// Minimum rows for [`LARGEST_VARIANCE_OF_MEANS`].
 const LEAST_ROWS: f64 = 8.0;
 /// Maximum samples for the detection of the channel axis.
 const MAX_SAMPLES: usize = 16;
-/// Mean squared difference of neighbours, divided by twice the variance, below which an axis is smooth.
+/// Mean squared difference of neighbors, divided by twice the variance, below which values along an axis are smooth.
 const SMOOTH: f64 = 0.25;
-/// Least share of the variance that the means along a channel axis explain.
+/// Least share of the variance that the means along a smooth channel axis explain.
 const LEAST_EXPLAINED: f64 = 0.1;
 
 impl FloatOutput<'_> {
@@ -43,28 +44,28 @@ impl FloatOutput<'_> {
         n > 0 && self.samples.iter().all(|values| values.len() == n)
     }
 
-    /// Whether its channels can be told: every sample has the same number of values, or as many axes where the network's
-    /// inputs have several shapes.
+    /// Whether the channels can be determined. Every sample must have the same number of values, or the same number of
+    /// axes if the network's inputs have several shapes.
     pub(super) fn has_channels(&self) -> bool {
         let is_filled = |shape: &&[usize]| shape.len() == self.shape.len() && !shape.contains(&0);
         self.is_fixed() || !self.shapes.is_empty() && self.shapes.iter().all(is_filled)
     }
 
-    /// The channel axis, as [`channel_axis`], and of equal length in all samples.
+    /// Returns the channel axis as [`channel_axis`] does. The axis has the same length in all samples.
     pub(super) fn channel_axis(&self) -> Option<usize> {
         let shape_of = |sample: usize| self.shapes.get(sample).copied().unwrap_or(self.shape);
         let samples = self.samples.iter().enumerate();
         axis_of(&samples.map(|(sample, values)| (shape_of(sample), *values)).collect::<Vec<_>>())
     }
 
-    /// Values per row, where the shape is that of class scores.
+    /// Returns the number of values per row, if the shape is that of class scores.
     pub(super) fn row_length(&self) -> Option<usize> {
         n_classes(self.shape, self.batch).filter(|_| self.about.is_float && self.is_fixed())
     }
 
-    /// The number of classes, where the output is class scores: it has their shape, and comes from a Softmax, is
-    /// said to be, or looks like logits, probabilities or logarithms of these. Boxes, landmarks, embeddings and other regressed values are
-    /// not class scores.
+    /// Returns the number of classes, if the output is class scores. It must have the shape of class scores. It must
+    /// also come from a Softmax, be declared to be scores, or look like logits, probabilities or logarithms of
+    /// probabilities. Boxes, landmarks, embeddings and other regressed values are not class scores.
     pub fn n_classes(&self) -> Option<usize> {
         let n = self.row_length()?;
         let rows = || self.samples.iter().flat_map(|values| values.chunks_exact(n));
@@ -75,7 +76,7 @@ impl FloatOutput<'_> {
     }
 }
 
-/// Whether `probability` of the values of each row are probabilities, with sum 1.
+/// Whether `probability` maps the values of each row to probabilities with sum 1.
 fn are_probabilities<'r>(mut rows: impl Iterator<Item = &'r [f32]>, probability: impl Fn(f32) -> f32) -> bool {
     rows.all(|row| {
         let of_row = || row.iter().map(|&x| probability(x));
@@ -83,14 +84,14 @@ fn are_probabilities<'r>(mut rows: impl Iterator<Item = &'r [f32]>, probability:
     })
 }
 
-/// Whether rows of `n` values have both signs, a Softmax would be confident of one of them, and, where they are few, their
-/// mean hardly changes.
+/// Whether rows of `n` values look like logits. They have a negative value, and a Softmax would be confident of one
+/// class. If `n` is at most [`LONG_ROW`], the mean of the rows hardly varies.
 fn are_logits<'r>(rows: impl Iterator<Item = &'r [f32]>, n: usize) -> bool {
     let (mut confidence, mut n_rows, mut has_negative) = (0.0, 0.0, false);
     let (mut sums, mut squares, mut mean_squares) = (vec![0.0; n], 0.0, 0.0);
     for row in rows {
         let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        // The largest probability that a Softmax would give the row.
+        // This is the largest probability that a Softmax would give the row.
         confidence += 1.0 / row.iter().map(|&x| f64::from(x - largest).exp()).sum::<f64>();
         n_rows += 1.0;
         has_negative |= row.iter().any(|&x| x < 0.0);
@@ -103,7 +104,7 @@ fn are_logits<'r>(rows: impl Iterator<Item = &'r [f32]>, n: usize) -> bool {
         }
         mean_squares += sum * sum / n as f64;
     }
-    // Deviations from each class's mean: all, and those of the rows' means.
+    // Squared deviations from the mean of each class: of all values, and of the means of rows.
     let total: f64 = sums.iter().sum();
     let all = squares - sums.iter().map(|sum| sum * sum).sum::<f64>() / n_rows;
     let of_means = mean_squares - total * total / (n_rows * n as f64);
@@ -113,11 +114,11 @@ fn are_logits<'r>(rows: impl Iterator<Item = &'r [f32]>, n: usize) -> bool {
     has_negative && confidence / n_rows >= least_confidence && !is_regressed
 }
 
-/// The channel axis: the one whose neighbours differ most. `None` where the output is a map without channels, or has
-/// one value per sample. The first of two or more axes is the batch.
+/// Returns the channel axis: the axis whose neighbors differ most. `None` if the output is a map without channels, or
+/// has one value per sample. The first of two or more axes is the batch.
 ///
-/// Mean squared difference of neighbours divided by twice the variance is about 1 for independent values, and near 0
-/// along an axis of an image.
+/// The measure is the mean squared difference of neighbors divided by twice the variance. It is about 1 for independent
+/// values, and near 0 along an axis of an image.
 pub fn channel_axis(shape: &[usize], samples: &[&[f32]]) -> Option<usize> {
     axis_of(&samples.iter().map(|values| (shape, *values)).collect::<Vec<_>>())
 }
@@ -135,7 +136,7 @@ fn axis_of(samples: &[Shaped]) -> Option<usize> {
     let roughness = |&axis: &usize| (axis, roughness(samples, axis) / (2.0 * variance));
     let (axis, roughness) = axes.iter().map(roughness).max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))?;
     if shape.len() > 2 && roughness < SMOOTH {
-        // A picture of one channel, first or last. Its rows may differ, as those of a depth map do.
+        // This is a picture of one channel, which is first or last. Its rows may differ, as in a depth map.
         if shape.len() > 3 && axes.len() > 1 && [shape[1], shape[shape.len() - 1]].contains(&1) {
             return None;
         }
@@ -151,7 +152,7 @@ struct Spread {
 }
 
 impl Spread {
-    /// The spread of the finite values.
+    /// Returns the variance of the finite values.
     fn of<'v, T: Copy + Into<f64> + 'v>(values: impl Iterator<Item = &'v T> + Clone) -> Spread {
         let values = values.map(|&value| value.into()).filter(|value: &f64| value.is_finite());
         let (sum, n) = values.clone().fold((0.0, 0.0), |(sum, n), value| (sum + value, n + 1.0));
@@ -160,7 +161,7 @@ impl Spread {
     }
 }
 
-/// Mean squared difference of neighbours along an axis.
+/// Returns the mean squared difference of neighbors along an axis.
 fn roughness(samples: &[Shaped], axis: usize) -> f64 {
     let (mut sum, mut n_pairs) = (0.0, 0.0);
     for (shape, values) in samples {
@@ -178,7 +179,7 @@ fn roughness(samples: &[Shaped], axis: usize) -> f64 {
     sum / f64::max(n_pairs, 1.0)
 }
 
-/// The mean at each position of an axis.
+/// Returns the mean of the values at each position of an axis.
 fn slice_means(samples: &[Shaped], axis: usize) -> Vec<f64> {
     let n = samples.first().map_or(0, |(shape, _)| shape[axis]);
     let mut sums = vec![(0.0, 0.0); n];

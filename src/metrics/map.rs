@@ -1,4 +1,4 @@
-//! Maps and pictures.
+//! Metrics of maps and pictures.
 
 use super::MAX_DB;
 use super::decibels::relative_error_db;
@@ -8,8 +8,8 @@ use super::task_outputs::{ImageSums, TaskOutputs};
 use crate::heads::{MapHead, OutputView, TaskHead, TaskName};
 use anyhow::Result;
 
-/// `10 log10(sum of centred float² / sum of centred error²)` in dB: both without their mean in each channel of each image, so
-/// that an offset does not count.
+/// `10 log10(sum of centered float² / sum of centered error²)` in dB. Signal and error are centered to mean 0 in each
+/// channel of each image, so that an offset does not count.
 pub const MAP_SQNR: Metric = Metric {
     name: "map-sqnr",
     title: "centred SQNR",
@@ -23,7 +23,7 @@ pub const MAP_SQNR: Metric = Metric {
     prepare: |outputs, head| Box::new(channels(outputs, head, |a, b, sums| add(centred, a, b, sums), db)),
 };
 
-/// Mean SSIM of the channels of pictures over squares of 7 pixels.
+/// SSIM of pictures over squares of 7 pixels, mean over channels and images.
 pub const SSIM: Metric = Metric {
     name: "ssim",
     title: "SSIM",
@@ -37,12 +37,12 @@ pub const SSIM: Metric = Metric {
     prepare: |outputs, head| Box::new(channels(outputs, head, |a, b, sums| add(ssim, a, b, sums), mean)),
 };
 
-/// Side of the squares of the SSIM.
+/// Side of the squares of the SSIM, in pixels.
 const SIDE: usize = 7;
 
-/// The two sums of a channel.
+/// A function that returns the two sums of a channel.
 type AddChannel = fn([usize; 2], Option<f32>, &[f32], &[f32]) -> Option<[f64; 2]>;
-/// Height and width, channels, the largest value of a picture.
+/// Height and width, the values of each channel, and the largest value of a picture.
 type DecodedMap = ([usize; 2], Vec<Vec<f32>>, Option<f32>);
 
 fn channels(
@@ -75,7 +75,7 @@ fn mean(sums: &[f64]) -> Option<Figure> {
     (sums[1] > 0.0).then(|| Figure::of(sums[0] / sums[1]))
 }
 
-/// Squares of the signal and of the error, both without their means.
+/// Returns the sums of squares of the signal and of the error, both centered to mean 0.
 fn centred(_: [usize; 2], _: Option<f32>, float: &[f32], quantized: &[f32]) -> Option<[f64; 2]> {
     let sum = |values: &mut dyn Iterator<Item = f64>| {
         let values: Vec<f64> = values.collect();
@@ -86,7 +86,7 @@ fn centred(_: [usize; 2], _: Option<f32>, float: &[f32], quantized: &[f32]) -> O
     Some([sum(&mut float.iter().map(|&x| f64::from(x))), sum(&mut errors.into_iter())])
 }
 
-/// The SSIM of a channel, and 1; nothing of what is no picture or too small.
+/// Returns the SSIM of a channel, and 1 to count it; `None` if the map is not a picture, or is smaller than a square.
 fn ssim([height, width]: [usize; 2], peak: Option<f32>, float: &[f32], quantized: &[f32]) -> Option<[f64; 2]> {
     let peak = f64::from(peak?);
     if height < SIDE || width < SIDE {
@@ -109,7 +109,7 @@ fn ssim([height, width]: [usize; 2], peak: Option<f32>, float: &[f32], quantized
     Some([(0..mean_a.len()).map(at).sum::<f64>() / mean_a.len() as f64, 1.0])
 }
 
-/// Means over all squares that lie in the picture, by sums of rectangles.
+/// Returns the means over all squares that lie in the picture, by sums over rectangles.
 fn square_means([height, width]: [usize; 2], value: impl Fn(usize) -> f64) -> Vec<f64> {
     let row = width + 1;
     let mut sums = vec![0.0; (height + 1) * row];

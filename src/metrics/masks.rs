@@ -1,4 +1,4 @@
-//! Masks of boxes: the float network's against the quantized network's.
+//! The metric of boxes with masks: the masks of the quantized network against the masks of the float network.
 
 use super::detect::{boxes_of, right};
 use super::metric::{Better, Figure, Metric};
@@ -6,7 +6,7 @@ use super::task_outputs::{ImageSums, TaskOutputs};
 use crate::heads::{BoxMasks, DetectHead, Detection, OutputView, TaskName};
 use anyhow::{Context, Result};
 
-/// Mean IoU of the masks of matched boxes, where the head has masks.
+/// Mean IoU of the masks of matched boxes. It applies to heads with masks.
 pub const MASK_IOU: Metric = Metric {
     name: "mask-iou",
     title: "mean IoU of masks",
@@ -31,7 +31,7 @@ fn decode(outputs: &TaskOutputs<DetectHead>, views: &[OutputView]) -> Result<Dec
     Ok((boxes_of(outputs, views)?.1, masks))
 }
 
-/// Pairs of boxes of which one has a mask, their IoU.
+/// Adds the pairs of boxes with at least one mask that is not empty, and the IoU of the pairs' masks.
 fn add(float: DecodedMasks, quantized: DecodedMasks, sums: &mut [f64]) {
     for (a, b, _) in right(&float.0, &quantized.0) {
         let (a, b) = (float.1.of(a), quantized.1.of(b));

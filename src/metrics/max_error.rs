@@ -3,7 +3,7 @@
 use super::metric::{Better, Figure, Measure, Metric, SamplePair};
 use super::value_and_error;
 
-/// Largest absolute difference of a value, in the output's unit; infinite where a value is NaN or infinite.
+/// Largest absolute difference of a value, in the output's unit; infinite if a value is NaN or infinite.
 pub const MAX_ERROR: Metric = Metric {
     name: "max-error",
     title: "largest difference",
@@ -17,7 +17,7 @@ pub const MAX_ERROR: Metric = Metric {
     prepare: |outputs, _| Box::new(MaxError { n_outputs: outputs.len() }),
 };
 
-/// Per output: largest difference, number of samples.
+/// Sums per output: largest difference, number of samples.
 const N_SUMS: usize = 2;
 
 #[derive(Debug)]

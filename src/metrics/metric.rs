@@ -1,4 +1,4 @@
-//! Metrics.
+//! The interface of metrics, and the values that they take and give.
 
 use super::groups::OutputGroups;
 use super::layout::FloatOutput;
@@ -8,44 +8,44 @@ use anyhow::{Result, ensure};
 use serde::{Serialize, Serializer};
 use std::fmt::Debug;
 
-/// A measure of the similarity of two networks' outputs.
+/// A measure of how similar two networks' outputs are.
 #[derive(Debug, Clone, Copy)]
 pub struct Metric {
     /// Name on the command line and in JSON.
     pub name: &'static str,
     /// Name in printed text.
     pub title: &'static str,
-    /// Unit of its figures; empty for a plain number.
+    /// Unit of the figures; empty for a plain number.
     pub unit: &'static str,
     /// Number of printed decimals.
     pub decimals: usize,
     /// Which of two figures is better.
     pub better: Better,
-    /// The best figure, for equal outputs.
+    /// The best figure, which equal outputs have.
     pub best: f64,
-    /// The worst figure; infinite where there is none.
+    /// The worst figure; infinite if figures have no limit.
     pub worst: f64,
     /// Definition in one line.
     pub about: &'static str,
-    /// The task of a metric with one figure for the network; absent where each output has a figure.
+    /// The task that the metric belongs to, with one figure for the network; `None` if each output has a figure.
     pub task: Option<TaskName>,
-    /// Prepares the metric on the float outputs of some samples: medians, groups of channels, the outputs that it
-    /// applies to; and on the network's head.
+    /// Prepares the metric on the float outputs of some samples and on the network's head. Metrics take medians, groups
+    /// of channels, and the outputs that they apply to from the float outputs.
     pub prepare: fn(&[FloatOutput], Option<&TaskHead>) -> Box<dyn Measure>,
 }
 
-/// Which of two figures is better.
+/// The direction in which figures become better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Better {
-    /// The higher one.
+    /// Higher figures are better.
     Higher,
-    /// The lower one.
+    /// Lower figures are better.
     Lower,
 }
 
 /// A metric prepared for the outputs of one float network.
 pub trait Measure: Send + Sync + Debug {
-    /// Sums over one sample.
+    /// Returns the metric's sums over one sample.
     fn sums(&self, sample: &SamplePair) -> Vec<f64>;
 
     /// Adds the sums of a sample to the total.
@@ -53,31 +53,32 @@ pub trait Measure: Send + Sync + Debug {
         total.iter_mut().zip(sample).for_each(|(total, sample)| *total += sample);
     }
 
-    /// The figure of each output, or of the network alone for a metric of a task; `None` where the metric does not apply.
+    /// Returns the figure of each output, or only that of the network for a metric of a task; `None` if the metric does
+    /// not apply.
     fn figures(&self, sums: &[f64]) -> Vec<Option<Figure>>;
 
-    /// One figure for all outputs.
+    /// Returns one figure for all outputs: the mean of their figures.
     fn mean(&self, figures: &[Option<Figure>]) -> Option<f64> {
         let values: Vec<f64> = figures.iter().flatten().map(|figure| figure.value).collect();
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
     }
 
-    /// The channels for [`Figure::groups`], by output.
+    /// Returns the channels of [`Figure::groups`], by output.
     fn groups(&self) -> &[OutputGroups] {
         &[]
     }
 }
 
-/// The figure of an output, or of a network.
+/// The figure of an output, or of the network.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
-    /// Value in the metric's unit.
+    /// The value in the metric's unit.
     pub value: f64,
-    /// The float network's figure, where the metric compares with labels.
+    /// The float network's figure, if the metric compares with labels.
     pub float: Option<f64>,
-    /// Figures of groups of channels, where the metric has groups.
+    /// Figures of groups of channels; empty if the metric has no groups.
     pub groups: Vec<f64>,
-    /// Counts of detections in float and quantized, where the metric has them.
+    /// Counts of detections of the float and of the quantized network, if the metric counts them.
     pub found: Option<[FoundCounts; 2]>,
 }
 
@@ -91,13 +92,13 @@ pub struct FoundCounts {
 }
 
 impl Figure {
-    /// A figure without a float figure and groups.
+    /// Returns a figure without float figure, groups and counts.
     pub fn of(value: f64) -> Figure {
         Figure { value, float: None, groups: Vec::new(), found: None }
     }
 }
 
-/// An output of two networks for one sample; both have the same number of values.
+/// One output of two networks for one sample. Both have the same number of values.
 #[derive(Debug, Clone, Copy)]
 pub struct OutputPair<'a> {
     /// Dimensions.
@@ -111,23 +112,23 @@ pub struct OutputPair<'a> {
 /// All outputs of two networks for one sample.
 #[derive(Debug, Clone, Copy)]
 pub struct SamplePair<'a> {
-    /// The outputs in the graph's order; `None` for one that is not compared.
+    /// The outputs in the graph's order; `None` for an output that is not compared.
     pub outputs: &'a [Option<OutputPair<'a>>],
-    /// The class of each entry of the batch, where labels are given.
+    /// The class of each entry of the batch, if there are labels.
     pub labels: Option<&'a [usize]>,
-    /// The boxes of each image, and its way into the input, where boxes are given as labels.
+    /// The labelled boxes of each image and the fit of the image into the input, if the labels are boxes.
     pub truths: Option<&'a [ImageTruth]>,
 }
 
 impl<'a> SamplePair<'a> {
-    /// The output at this index.
+    /// Returns the output at this index; `None` if it is not compared.
     pub fn output(&self, output_idx: usize) -> Option<OutputPair<'a>> {
         self.outputs.get(output_idx).copied().flatten()
     }
 }
 
 impl Metric {
-    /// Whether `a` is better than `b`; false where one is NaN.
+    /// Whether figure `a` is better than `b`. False if one is NaN.
     pub fn is_better(&self, a: f64, b: f64) -> bool {
         match self.better {
             Better::Higher => a > b,
@@ -135,12 +136,12 @@ impl Metric {
         }
     }
 
-    /// Whether a figure is `bound` or better; false where it is NaN.
+    /// Whether a figure is as good as `bound` or better. False if it is NaN.
     pub fn reaches(&self, figure: f64, bound: f64) -> bool {
         !figure.is_nan() && !self.is_better(bound, figure)
     }
 
-    /// A bound that is better by `margin`, up to the best possible.
+    /// Returns a bound that is stricter by `margin`, up to the best figure.
     pub fn stricter(&self, bound: f64, margin: f64) -> f64 {
         match self.better {
             Better::Higher => (bound + margin).min(self.best.max(bound)),
@@ -151,7 +152,7 @@ impl Metric {
     /// Refuses a bound that no figure can have.
     ///
     /// # Errors
-    /// If `bound` is not between the worst and the best figure; the message says these.
+    /// If `bound` is not between the worst and the best figure. The message says both.
     pub fn ensure_possible(&self, bound: f64) -> Result<()> {
         let (low, high) = (self.best.min(self.worst), self.best.max(self.worst));
         let unit = if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) };
@@ -165,12 +166,12 @@ impl Metric {
         Ok(())
     }
 
-    /// The worse of two figures; NaN is worse.
+    /// Returns the worse of two figures. NaN is the worst.
     pub fn worse(&self, a: f64, b: f64) -> f64 {
         if a.is_nan() || self.is_better(b, a) { a } else { b }
     }
 
-    /// A figure with its unit.
+    /// Returns the text of a figure with its unit.
     pub fn spelled(&self, value: f64) -> String {
         let unit = if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) };
         format!("{value:.*}{unit}", self.decimals)

@@ -1,12 +1,12 @@
-//! Segmentation: the pixels of each class.
+//! The metric of segmentation: pixels of each class.
 
 use super::layout::FloatOutput;
 use super::metric::{Better, Figure, Measure, Metric, SamplePair};
 use super::task_outputs::{TaskOutputs, summed};
 use crate::heads::{OutputView, SegmentHead, TaskHead, TaskName};
 
-/// Mean over the classes of `pixels in both / pixels in one of them`, over all samples together. A class that neither network
-/// finds does not count.
+/// Mean over the classes of `pixels in both networks / pixels in at least one`, over all samples together. A class that
+/// neither network finds does not count.
 pub const MIOU: Metric = Metric {
     name: "miou",
     title: "mIoU",
@@ -46,7 +46,7 @@ impl ClassPixels {
 }
 
 impl Measure for ClassPixels {
-    /// ClassPixels in both and in one of them, class by class.
+    /// Returns the pixels in both networks and the pixels in at least one, class by class.
     fn sums(&self, sample: &SamplePair) -> Vec<f64> {
         type Members = (usize, Vec<Vec<usize>>);
         let decode = |outputs: &TaskOutputs<SegmentHead>, views: &[OutputView]| {

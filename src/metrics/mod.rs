@@ -1,10 +1,11 @@
-//! Metrics of the similarity of a quantized network's outputs to those of the float network.
+//! Metrics of how similar a quantized network's outputs are to those of the float network.
 //!
 //! In: outputs of both networks, sample by sample. Out: figures. NaN or infinite values give the worst possible figure,
-//! never a good one. It runs no network.
+//! never a good one. This module runs no network.
 //!
-//! [`METRICS`] is the open list. [`PreparedMetrics`] is the one accumulator: it prepares the metrics on float outputs,
-//! sums samples, and computes the figures. `mqq compare`, the acceptance of methods and mixed precision use it.
+//! [`METRICS`] lists all metrics. [`PreparedMetrics`] is the only accumulator: it prepares the metrics on float
+//! outputs, sums samples, and computes the figures. `mqq compare`, the acceptance of methods and mixed precision use
+//! it.
 
 mod agreement;
 mod characters;
@@ -68,16 +69,16 @@ use crate::diag::{WithHint, did_you_mean};
 use crate::heads::TaskHead;
 use anyhow::{Result, anyhow};
 
-/// Every metric, in the order in which they are printed. The first of a task evaluates changes of its networks.
+/// Every metric, in the order of printing. The first of a task evaluates changes of its networks.
 pub const METRICS: &[Metric] = &[
     OVERLAP, SQNR, COSINE, AGREEMENT, TOP1, MAX_ERROR, EQUAL, TOP1_DROP, TOP5, ROW_AGREEMENT, F1, BOX_IOU, BOX_OVERLAP,
     MASK_IOU, COCO_MAP, MIOU, NEIGHBOURS, MAP_SQNR, SSIM, PCK, CHARACTERS,
 ];
 
-/// The metric with a name.
+/// Finds a metric by its name.
 ///
 /// # Errors
-/// If there is none; the message lists the names.
+/// If there is no such metric. The message lists the names.
 pub fn by_name(name: &str) -> Result<Metric> {
     let names = || METRICS.iter().map(|metric| metric.name);
     METRICS.iter().copied().find(|metric| metric.name == name).ok_or_else(|| {
@@ -86,15 +87,15 @@ pub fn by_name(name: &str) -> Result<Metric> {
     })
 }
 
-/// The metric that evaluates changes of a network by its task; `None` where its head is not known.
+/// Returns the metric that evaluates changes of a network by its task; `None` if the head is not known.
 pub fn of_task(head: Option<&TaskHead>) -> Option<Metric> {
     let task = head?.head.task();
     METRICS.iter().find(|metric| metric.task == Some(task)).copied()
 }
 
-/// The energies of `float` and of the errors of `other`, as sums of [`value_and_error`].
+/// Returns the sums of squares of `float` and of the errors of `other`, as [`value_and_error`] defines them.
 pub fn energies(float: &[f32], other: &[f32]) -> [f64; 2] {
-    // In lanes so that several values are computed at a time.
+    // Sums are in lanes, so that several values are computed at a time.
     const N: usize = 8;
     let (mut signal, mut noise) = ([0.0; N], [0.0; N]);
     for (float, other) in float.chunks(N).zip(other.chunks(N)) {
@@ -107,7 +108,7 @@ pub fn energies(float: &[f32], other: &[f32]) -> [f64; 2] {
     [signal.iter().sum(), noise.iter().sum()]
 }
 
-/// A float value and its error in double precision; both 0 for an infinity that both networks have.
+/// Returns a float value and its error in double precision. Both are 0 for an infinity that both networks have.
 pub fn value_and_error(float: f32, other: f32) -> (f64, f64) {
     let (value, error) = (f64::from(float), f64::from(float) - f64::from(other));
     if float.abs() == f32::INFINITY && float == other { (0.0, 0.0) } else { (value, error) }

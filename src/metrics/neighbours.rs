@@ -1,11 +1,11 @@
-//! Embeddings: which samples lie next to each other.
+//! The metric of embeddings: nearest neighbors of each sample.
 
 use super::metric::{Better, Figure, Measure, Metric, SamplePair};
 use super::task_outputs::TaskOutputs;
 use crate::heads::{EmbedHead, TaskName};
 
-/// Share of each sample's 10 nearest neighbours by cosine that the quantized network keeps, among the first 1024 samples; of 12
-/// samples or more. Sums hold both embeddings of each of them, and grow with the number of samples.
+/// Share of each sample's 10 nearest neighbors by cosine that the quantized network keeps. It takes the first 1024
+/// samples, and needs 12 or more. The sums hold the embeddings of both networks, and grow with the number of samples.
 pub const NEIGHBOURS: Metric = Metric {
     name: "neighbours",
     title: "neighbours kept",
@@ -19,16 +19,16 @@ pub const NEIGHBOURS: Metric = Metric {
     prepare: |outputs, head| Box::new(Neighbours(TaskOutputs::new(outputs, head))),
 };
 
-/// Neighbours of a sample.
+/// Number of nearest neighbors of a sample.
 const N_NEAREST: usize = 10;
-/// Samples that count, at most.
+/// Maximum samples.
 const MAX_SAMPLES: usize = 1024;
 
 #[derive(Debug)]
 struct Neighbours(Option<TaskOutputs<EmbedHead>>);
 
 impl Measure for Neighbours {
-    /// Values of an embedding, then those of both networks, image by image.
+    /// Returns the length of an embedding, followed by the embeddings of both networks, image by image.
     fn sums(&self, sample: &SamplePair) -> Vec<f64> {
         let Some(outputs) = &self.0 else { return Vec::new() };
         let mut sums = Vec::new();
@@ -52,7 +52,7 @@ impl Measure for Neighbours {
                 }
             }
             (None, _) => total.extend(sample),
-            // Embeddings of other lengths are not comparable.
+            // Embeddings of different lengths are not comparable.
             _ => *total = vec![f64::NAN],
         }
     }
@@ -80,13 +80,13 @@ fn kept(sums: &[f64]) -> Option<f64> {
     Some(n_kept as f64 / (n_samples * N_NEAREST) as f64)
 }
 
-/// The vector over its length.
+/// Returns the vector divided by its length.
 fn unit(values: &[f64]) -> Vec<f64> {
     let length = values.iter().map(|x| x * x).sum::<f64>().sqrt().max(1e-30);
     values.iter().map(|x| x / length).collect()
 }
 
-/// The samples with the largest cosine to each, the first of equal ones.
+/// Returns, for each vector, the positions of the others with the largest cosine, the first of equal ones.
 fn nearest(vectors: &[Vec<f64>]) -> Vec<Vec<usize>> {
     let of_sample = |i: usize| {
         let cosine = |j: usize| vectors[i].iter().zip(&vectors[j]).map(|(a, b)| a * b).sum::<f64>();

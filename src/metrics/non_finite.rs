@@ -6,11 +6,11 @@ use serde::Serialize;
 /// NaN and infinite values of an output.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct NonFinite {
-    /// Their number.
+    /// Number of NaN and infinite values.
     pub n_values: usize,
-    /// Name of the first sample with one.
+    /// Name of the first sample with such a value.
     pub first_sample: String,
-    /// Index of that sample.
+    /// Index of the first sample with such a value.
     #[serde(skip)]
     pub position: usize,
 }
@@ -18,14 +18,16 @@ pub struct NonFinite {
 /// NaN and infinite values of an output, in one or both networks.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NonFiniteCounts {
-    /// In the quantized network only.
+    /// Values that are NaN or infinite only in the quantized network.
     pub quantized: Option<NonFinite>,
-    /// In the float network, so that a comparison is impossible. An infinity that both networks have counts as equal.
+    /// Values that are NaN or infinite in the float network, where a comparison is impossible. An infinity that both
+    /// networks have counts as equal.
     pub float: Option<NonFinite>,
 }
 
 impl NonFiniteCounts {
-    /// Counts the values of one sample, given with its index and name. Both networks have the same number of values.
+    /// Counts the values of one sample, which is given with its index and name. Both networks have the same number of
+    /// values.
     pub fn of((position, sample): (usize, &str), float: &[f32], quantized: &[f32]) -> NonFiniteCounts {
         let mut counts = NonFiniteCounts::default();
         for (&a, &b) in float.iter().zip(quantized) {
@@ -41,7 +43,7 @@ impl NonFiniteCounts {
         counts
     }
 
-    /// Adds other samples, in any order.
+    /// Adds the counts of other samples, in any order.
     pub fn merge(&mut self, other: NonFiniteCounts) {
         for (all, other) in [(&mut self.quantized, other.quantized), (&mut self.float, other.float)] {
             let n_values = [all.as_ref(), other.as_ref()].into_iter().flatten().map(|one| one.n_values).sum();
@@ -50,7 +52,7 @@ impl NonFiniteCounts {
         }
     }
 
-    /// Whether there are any.
+    /// Whether there are NaN or infinite values.
     pub fn any(&self) -> bool {
         self.quantized.is_some() || self.float.is_some()
     }

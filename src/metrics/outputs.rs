@@ -1,4 +1,4 @@
-//! The outputs of a graph, and the tensors that they are evaluated by.
+//! The outputs of a graph, and the tensors by which they are evaluated.
 
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node;
@@ -8,30 +8,32 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Channel axes that the user gives, by output.
 pub type ChannelAxes = BTreeMap<String, usize>;
 
-/// An output and its evaluation.
+/// An output and how it is evaluated.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EvaluatedOutput {
-    /// ONNX name.
+    /// ONNX name of the output.
     pub name: String,
-    /// The tensor that the output is evaluated by.
+    /// The tensor by which the output is evaluated: the output itself, or the input of its Softmax.
     pub tensor: String,
-    /// The axis of that tensor along which only differences count; negative counts from the last.
+    /// The axis of `tensor` along which only differences count; negative axes count from the last.
     pub centred: Option<i64>,
-    /// Whether the output is float, as class scores are.
+    /// Whether the output's type is float, as for class scores.
     pub is_float: bool,
-    /// Whether it is class scores, where a Softmax produces it or the user names the task; else its values tell.
+    /// Whether the output is class scores, if a Softmax produces it or the user names the task; `None` if its values
+    /// decide.
     pub is_scores: Option<bool>,
-    /// Whether a TopK or non-maximum suppression chooses its rows, so that those of two networks are no counterparts.
+    /// Whether a TopK or non-maximum suppression chooses its rows, so that the same row of two networks need not
+    /// correspond.
     pub is_selected: bool,
-    /// The channel axis, where the user gives it.
+    /// The channel axis, if the user gives it.
     pub channel_axis: Option<usize>,
 }
 
-/// ONNX's float types, and 0 for an undeclared one.
+/// ONNX's float types, and 0 for an undeclared type.
 const FLOATS: [i32; 5] = [0, 1, 10, 11, 16];
 
 impl EvaluatedOutput {
-    /// The outputs of a graph, each evaluated by its own values.
+    /// Returns the outputs of a graph, each evaluated by its own values.
     pub fn of(graph: &GraphProto, axes: &ChannelAxes) -> Vec<EvaluatedOutput> {
         let index = GraphIndex::new(graph);
         let selected = selected_tensors(graph, &index);
@@ -47,16 +49,17 @@ impl EvaluatedOutput {
         graph.output.iter().map(of).collect()
     }
 
-    /// The outputs of a graph, where the user says whether they are class scores.
+    /// Returns the outputs of a graph, as [`EvaluatedOutput::of`]. `are_scores` says whether they are class scores, if
+    /// the user does.
     pub fn of_scores(graph: &GraphProto, axes: &ChannelAxes, are_scores: Option<bool>) -> Vec<EvaluatedOutput> {
         let mut outputs = EvaluatedOutput::of(graph, axes);
         outputs.iter_mut().for_each(|output| output.is_scores = are_scores.or(output.is_scores));
         outputs
     }
 
-    /// The same, but class probabilities are evaluated by the Softmax's input, up to a constant: there all samples
-    /// count, whereas of probabilities only the doubtful ones do. A Softmax at every position of a map is kept: its
-    /// probabilities locate objects.
+    /// Returns the outputs of a graph, with class probabilities evaluated by the Softmax's input, up to a constant. In
+    /// the Softmax's input all samples count, whereas among probabilities only samples of doubtful class do. A Softmax
+    /// at every position of a map is kept, because its probabilities locate objects.
     pub fn in_front_of_softmax(graph: &GraphProto, axes: &ChannelAxes) -> Vec<EvaluatedOutput> {
         let index = GraphIndex::new(graph);
         let mut outputs = EvaluatedOutput::of(graph, axes);
@@ -69,7 +72,8 @@ impl EvaluatedOutput {
     }
 }
 
-/// The tensors that are computed from chosen rows: from non-maximum suppression, or from a TopK with indices that are used.
+/// Returns the tensors that are computed from chosen rows: rows of a non-maximum suppression, or of a TopK whose
+/// indices are used.
 fn selected_tensors<'g>(graph: &'g GraphProto, index: &GraphIndex) -> BTreeSet<&'g str> {
     let is_read = |name: &String| !index.consumers(name).is_empty() || index.is_output(name);
     let mut selected = BTreeSet::new();
@@ -85,7 +89,7 @@ fn selected_tensors<'g>(graph: &'g GraphProto, index: &GraphIndex) -> BTreeSet<&
     selected
 }
 
-/// The input of the Softmax that produces an output, and its axis.
+/// Returns the input of the Softmax that produces an output, and the Softmax's axis.
 fn softmax_input(index: &GraphIndex, output: &str) -> Option<(String, i64)> {
     let mut tensor = output;
     loop {
@@ -106,7 +110,7 @@ fn is_one_row(value: &ValueInfoProto) -> bool {
     shape.is_some_and(|shape| shape.dim.len() >= 2 && shape.dim[2..].iter().all(is_one))
 }
 
-/// Subtracts the means along an axis; a negative axis counts from the last.
+/// Subtracts the mean along an axis from the values. Negative axes count from the last.
 pub fn centred(values: &[f32], shape: &[usize], axis: i64) -> Vec<f32> {
     let axis = node::axis_position(axis, shape.len());
     let n = shape.get(axis).copied().unwrap_or(1).max(1);
@@ -114,7 +118,7 @@ pub fn centred(values: &[f32], shape: &[usize], axis: i64) -> Vec<f32> {
     let mut centred = values.to_vec();
     for part in centred.chunks_exact_mut(n * inner) {
         for i in 0..inner {
-            // A mask of minus infinity stays.
+            // Minus infinity in a mask stays.
             let finite = part[i..].iter().step_by(inner).filter(|x| x.is_finite());
             let (sum, n) = finite.fold((0.0, 0.0), |(sum, n), &x| (sum + f64::from(x), n + 1.0));
             let mean = sum / f64::max(n, 1.0);

@@ -1,21 +1,25 @@
-//! The overlap of squared deviations, by groups of channels. It ranks quantized networks as their tasks do.
+//! The overlap of squared deviations, by groups of channels. It ranks quantized networks as the metrics of their tasks
+//! do.
 //!
-//! With `a` and `b` the deviations of both networks' values from the median of their channel in the float network, a
-//! value adds `min(a², b²)` to the shared sum and `max(a², b²)` to the total. With different signs it adds nothing to
-//! the shared sum, and `(|a| + |b|)²` to the total. The overlap of a group of channels is the shared sum divided by the
-//! total, 0 to 1: the Ruzicka similarity of squared deviations. Channels with rare large values (objectness, classes)
-//! and all others (boxes, logits) form separate groups, and so do scores beside much larger values (boxes in pixels); an
-//! output's figure is the mean over its groups. No sample counts more than all others together.
+//! Let `a` and `b` be the deviations of both networks' values from the median of their channel in the float network.
+//! With equal signs, a value adds `min(a², b²)` to the shared sum and `max(a², b²)` to the total. With different signs,
+//! it adds nothing to the shared sum, and `(|a| + |b|)²` to the total. The overlap of a group of channels is the shared
+//! sum divided by the total, 0 to 1: the Ruzicka similarity of squared deviations.
 //!
-//! Figures against SQNR: docs/design/evaluation.md.
+//! Channels with rare large values (objectness, classes) and all other channels (boxes, logits) form separate groups.
+//! Scores beside much larger values (boxes in pixels) have groups of their own. An output's figure is the mean over its
+//! groups. No sample counts more than all others together.
+//!
+//! Figures of the overlap and of the SQNR are in docs/design/evaluation.md.
 
 use super::groups::{ChannelGroup, OutputGroups};
 use super::layout::FloatOutput;
 use super::metric::{Better, Figure, Measure, Metric, OutputPair, SamplePair};
 use rayon::prelude::*;
 
-/// Overlap of squared deviations from the median of each channel: 1 for equal outputs, 0 where a value is NaN or
-/// infinite. Integer outputs and constant ones have none, nor those of varying length on inputs of one shape.
+/// Overlap of squared deviations from the median of each channel: 1 for equal outputs, 0 if a value is NaN or infinite.
+/// It does not apply to integer outputs, constant outputs, and outputs whose length varies although the inputs have one
+/// shape.
 pub const OVERLAP: Metric = Metric {
     name: "overlap",
     title: "overlap",
@@ -31,17 +35,18 @@ pub const OVERLAP: Metric = Metric {
 
 /// Kurtosis above which a channel is sparse.
 const SPARSE: f64 = 10.0;
-/// Variance, relative to the largest of an output's channels, up to which a channel is dead.
+/// Variance up to which a channel is dead, relative to the largest variance of the output's channels.
 const DEAD: f64 = 1e-10;
-/// Variance of scores, relative to the largest of an output's other channels, up to which they have groups of their own.
+/// Variance up to which scores have groups of their own, relative to the largest variance of the output's other
+/// channels.
 const APART: f64 = 1e-4;
-/// Minimum samples, for one of them not to count more than all others.
+/// Minimum samples for the limit on the weight of a sample.
 const MIN_SAMPLES: usize = 8;
-/// Maximum values per channel for its statistics.
+/// Maximum values of a channel for its median, variance and kurtosis.
 const MAX_VALUES: usize = 1 << 17;
-/// Values of a channel that are added at a time.
+/// Number of values of a channel that are added at a time.
 const N_LANES: usize = 8;
-/// Maximum characters of a list of channels.
+/// Characters after which a list of channels is cut off.
 const MAX_LIST: usize = 40;
 
 #[derive(Debug)]
@@ -53,17 +58,17 @@ struct Overlap {
 /// The channels of an output.
 #[derive(Debug)]
 struct OutputChannels {
-    /// Contiguous values of a channel; `None` where they depend on the sample's shape.
+    /// Number of contiguous values of a channel; `None` if it depends on the sample's shape.
     inner: Option<usize>,
     /// The channel axis; `None` for one channel.
     axis: Option<usize>,
     /// Median of each channel.
     medians: Vec<f64>,
-    /// The group of each channel; `None` for a dead one.
+    /// The group of each channel; `None` for a dead channel.
     group_of: Vec<Option<usize>>,
     n_groups: usize,
-    /// Largest sum of squared deviations with which a sample counts in full, for each group: that of all samples but the
-    /// one with the largest.
+    /// For each group, the largest sum of squared deviations with which a sample counts in full: the sum over all
+    /// samples without the largest one. Infinite for few samples.
     limits: Vec<f64>,
 }
 
@@ -72,7 +77,7 @@ struct ChannelShape {
     median: f64,
     variance: f64,
     kurtosis: f64,
-    /// Whether all values are in 0..1.
+    /// Whether all values are from 0 to 1.
     is_score: bool,
 }
 
@@ -82,7 +87,7 @@ impl Overlap {
         Overlap { outputs, groups }
     }
 
-    /// Index ranges in the sums: two entries for each group.
+    /// Returns the channels of each output and their index range in the sums: two entries for each group.
     fn spans(&self) -> impl Iterator<Item = (Option<&OutputChannels>, std::ops::Range<usize>)> {
         let mut end = 0;
         self.outputs.iter().map(move |channels| {
@@ -113,7 +118,7 @@ impl OutputChannels {
             let of_kind = shapes.iter().filter(|shape| shape.is_score == is_score);
             of_kind.map(|shape| shape.variance).fold(0.0, f64::max)
         });
-        // In one group with boxes in pixels, scores would have no say.
+        // In one group with boxes in pixels, scores would hardly count.
         let are_apart = largest[1] > 0.0 && largest[1] <= APART * largest[0];
         let kind_of = |shape: &ChannelShape| {
             let is_apart = are_apart && shape.is_score;
@@ -140,7 +145,7 @@ impl OutputChannels {
         ((channels.n_groups > 0).then_some(channels), groups)
     }
 
-    /// The limit of each group, from the samples of `output`.
+    /// Returns the limit of each group, from the samples of `output`.
     fn limits_of(&self, output: &FloatOutput) -> Vec<f64> {
         let squares = |sample_idx: usize| {
             let float = output.samples[sample_idx];
@@ -159,7 +164,8 @@ impl OutputChannels {
         (0..self.n_groups).map(limit).collect()
     }
 
-    /// Adds a sample to the shared sum and the total of each group, with the weight that its limit leaves it.
+    /// Adds a sample to the shared sum and the total of each group. A sample beyond a group's limit is scaled down to
+    /// it.
     fn add(&self, output: OutputPair, sums: &mut [f64]) {
         let n = self.medians.len();
         let fits = self.axis.is_none_or(|axis| output.shape.get(axis) == Some(&n));
@@ -205,7 +211,7 @@ impl OutputChannels {
     }
 }
 
-/// Per channel: sums of what both networks' squared deviations share, of all, and of those of the float network.
+/// Sums per channel: shared sum and total of both networks, and squared deviations of the float network.
 struct DeviationSums {
     shared: Vec<f64>,
     all: Vec<f64>,
@@ -217,8 +223,8 @@ impl DeviationSums {
         DeviationSums { shared: vec![0.0; n], all: vec![0.0; n], of_float: vec![0.0; n] }
     }
 
-    /// Adds one value per channel. An infinity that both networks have adds nothing; a NaN makes `all` infinite. Without
-    /// branches, so that several channels are computed at a time.
+    /// Adds one value per channel. An infinity that both networks have adds nothing. A NaN makes `all` infinite. The
+    /// loop has no branches, so that several channels are computed at a time.
     fn add(&mut self, medians: &[f64], float: &[f32], quantized: &[f32]) {
         let values = float.iter().zip(quantized).zip(medians);
         let sums = self.shared.iter_mut().zip(&mut self.all).zip(&mut self.of_float);
@@ -236,7 +242,7 @@ impl DeviationSums {
         }
     }
 
-    /// Adds sums of some values of a channel.
+    /// Adds the sums of several values of one channel.
     fn add_lanes(&mut self, channel: usize, lanes: &DeviationSums) {
         self.shared[channel] += lanes.shared.iter().sum::<f64>();
         self.all[channel] += lanes.all.iter().sum::<f64>();
@@ -249,7 +255,8 @@ impl DeviationSums {
 }
 
 impl ChannelShape {
-    /// Of each sample's values, and the number of contiguous values of a channel in it.
+    /// Computes the statistics of a channel. `samples` holds the values of each sample, and the number of contiguous
+    /// values of a channel in them.
     fn of<'v>(samples: &[(&'v [f32], usize)], n_channels: usize, channel: usize) -> ChannelShape {
         let n_values: usize = samples.iter().map(|(values, _)| values.len() / n_channels).sum();
         let of_sample = |&(values, inner): &(&'v [f32], usize)| values.chunks_exact(inner);
@@ -265,12 +272,12 @@ impl ChannelShape {
     }
 }
 
-/// Contiguous values of a channel.
+/// Returns the number of contiguous values of a channel.
 fn inner(shape: &[usize], axis: Option<usize>) -> usize {
     shape[axis.map_or(0, |axis| axis + 1)..].iter().product()
 }
 
-/// The median; the mean of both middle values for an even number, 0 without values.
+/// Returns the median: the mean of both middle values for an even number of values, 0 without values.
 fn median(values: &mut [f32]) -> f64 {
     if values.is_empty() {
         return 0.0;
@@ -285,7 +292,7 @@ fn median(values: &mut [f32]) -> f64 {
     }
 }
 
-/// Text such as `0-3, 5`.
+/// Returns the ranges of ascending positions, such as `0-3, 5`.
 fn ranges(members: &[usize]) -> String {
     let mut text = String::new();
     for range in members.chunk_by(|a, b| a + 1 == *b) {

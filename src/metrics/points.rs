@@ -1,4 +1,4 @@
-//! Points that networks find.
+//! The metric of networks that find points.
 
 use super::metric::{Better, Figure, Metric};
 use super::task_outputs::{ImageSums, TaskOutputs};
@@ -27,7 +27,7 @@ pub const PCK: Metric = Metric {
     },
 };
 
-/// The largest distance of points that are near, the points, the least score of points that count.
+/// The tolerance as a distance, the points, and the least score of a point that counts.
 type DecodedPoints = (f32, Vec<ScoredPoint>, Option<f32>);
 
 fn decode(outputs: &TaskOutputs<KeypointsHead>, views: &[OutputView]) -> Result<DecodedPoints> {
@@ -35,7 +35,7 @@ fn decode(outputs: &TaskOutputs<KeypointsHead>, views: &[OutputView]) -> Result<
     Ok((side * outputs.head.tolerance, points, outputs.head.threshold))
 }
 
-/// Points, points that are near.
+/// Adds the points that count, and the points within the tolerance.
 fn add((tolerance, float, threshold): DecodedPoints, (_, quantized, _): DecodedPoints, sums: &mut [f64]) {
     for (a, b) in float.iter().zip(&quantized) {
         let counts = threshold.is_none_or(|least| a.score.is_none_or(|score| score >= least));

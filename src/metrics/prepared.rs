@@ -1,4 +1,4 @@
-//! The accumulator for all metrics.
+//! The accumulator of all metrics.
 
 use super::detect::BOX_OVERLAP;
 use super::groups::OutputGroups;
@@ -11,7 +11,7 @@ use crate::heads::TaskHead;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Metrics from 0 to 1, of which the first with a figure decides.
+/// Overlaps from 0 to 1. The first one with a figure is the deciding metric.
 pub const OVERLAPS: [Metric; 2] = [BOX_OVERLAP, OVERLAP];
 
 /// Metrics prepared for the outputs of one float network.
@@ -20,7 +20,7 @@ pub struct PreparedMetrics {
     measures: Vec<(Metric, Box<dyn Measure>)>,
     outputs: Vec<String>,
     head: Option<TaskHead>,
-    /// Whether every output is equal for all samples.
+    /// Whether every output of the float network is the same for all samples.
     is_constant: bool,
 }
 
@@ -29,7 +29,7 @@ pub struct PreparedMetrics {
 pub struct SampleSums(Vec<Vec<f64>>);
 
 impl PreparedMetrics {
-    /// Prepares `metrics` on the outputs of the float network, in the graph's order, and on its head where it is known.
+    /// Prepares `metrics` on the outputs of the float network, in the graph's order, and on its head, if that is known.
     pub fn new(metrics: &[Metric], outputs: &[FloatOutput], head: Option<&TaskHead>) -> PreparedMetrics {
         let is_same = |output: &FloatOutput| output.samples.windows(2).all(|pair| pair[0] == pair[1]);
         let n_samples = outputs.iter().map(|output| output.samples.len()).max().unwrap_or(0);
@@ -41,27 +41,27 @@ impl PreparedMetrics {
         }
     }
 
-    /// The outputs' names.
+    /// Returns the outputs' names.
     pub fn outputs(&self) -> &[String] {
         &self.outputs
     }
 
-    /// The network's head, where it is known.
+    /// Returns the network's head, if it is known.
     pub fn head(&self) -> Option<&TaskHead> {
         self.head.as_ref()
     }
 
-    /// Whether every output of the float network is equal for all samples.
+    /// Whether every output of the float network is the same for all samples.
     pub fn is_constant(&self) -> bool {
         self.is_constant
     }
 
-    /// The detected channels and groups.
+    /// Returns the detected channel axes and groups of the outputs; empty if no metric has groups.
     pub fn groups(&self) -> &[OutputGroups] {
         self.measures.iter().map(|(_, measure)| measure.groups()).find(|groups| !groups.is_empty()).unwrap_or_default()
     }
 
-    /// Sums of all metrics over one sample.
+    /// Returns the sums of all metrics over one sample.
     pub fn sums(&self, sample: &SamplePair) -> SampleSums {
         SampleSums(self.measures.iter().map(|(_, measure)| measure.sums(sample)).collect())
     }
@@ -76,7 +76,7 @@ impl PreparedMetrics {
     }
 }
 
-/// Figures of one quantized network, kept per sample.
+/// Measured sums of one quantized network, kept per sample.
 #[derive(Debug, Clone)]
 pub struct Measurement {
     prepared: Arc<PreparedMetrics>,
@@ -84,28 +84,28 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// A measurement of these samples, in order.
+    /// Returns a measurement of these samples, in order.
     pub fn new(prepared: Arc<PreparedMetrics>, samples: Vec<SampleSums>) -> Measurement {
         Measurement { prepared, samples }
     }
 
-    /// The prepared metrics.
+    /// Returns the prepared metrics.
     pub fn prepared(&self) -> &Arc<PreparedMetrics> {
         &self.prepared
     }
 
-    /// Number of samples.
+    /// Returns the number of samples.
     pub fn n_samples(&self) -> usize {
         self.samples.len()
     }
 
-    /// The figure of each output, or of the network alone for a metric of a task; `None` where the metric does not apply or
-    /// was not prepared.
+    /// Returns the figure of each output, or only that of the network for a metric of a task; `None` if the metric does
+    /// not apply or was not prepared.
     pub fn figures(&self, metric: Metric) -> Vec<Option<Figure>> {
         self.figures_without(metric, None)
     }
 
-    /// The same without the sample at an index.
+    /// Returns the figures as [`Measurement::figures`], without the sample at index `left_out`.
     pub(super) fn figures_without(&self, metric: Metric, left_out: Option<usize>) -> Vec<Option<Figure>> {
         let none = || vec![None; self.prepared.outputs.len()];
         let Some(at) = self.prepared.position(metric) else { return none() };
@@ -117,56 +117,56 @@ impl Measurement {
         measure.figures(&total)
     }
 
-    /// One figure for all outputs, from their figures.
+    /// Returns one figure for all outputs, from the figures of the outputs.
     pub(super) fn mean_of(&self, metric: Metric, figures: &[Option<Figure>]) -> Option<f64> {
         let at = self.prepared.position(metric)?;
         self.prepared.measures[at].1.mean(figures)
     }
 
-    /// One figure for all outputs; `None` where the metric applies to none of them.
+    /// Returns one figure for all outputs; `None` if the metric applies to none of them.
     pub fn mean(&self, metric: Metric) -> Option<f64> {
         self.mean_of(metric, &self.figures(metric))
     }
 
-    /// The highest figure for all outputs without one of the samples; `None` where the metric does not apply to them
-    /// without each.
+    /// Returns the highest figure for all outputs when one sample is left out, over all choices of that sample; `None`
+    /// if one of these figures does not exist.
     pub fn highest_without_one(&self, metric: Metric) -> Option<f64> {
         let without = |left_out: usize| self.mean_of(metric, &self.figures_without(metric, Some(left_out)));
         let figures: Option<Vec<f64>> = (0..self.n_samples()).map(without).collect();
         figures?.into_iter().max_by(f64::total_cmp)
     }
 
-    /// The worst figure of an output; `None` where the metric applies to none of them.
+    /// Returns the worst figure of an output; `None` if the metric applies to none of them.
     pub fn worst(&self, metric: Metric) -> Option<f64> {
         let values = self.figures(metric).into_iter().flatten().map(|figure| figure.value);
         values.reduce(|a, b| metric.worse(a, b))
     }
 
-    /// The deciding metric: the overlap of boxes where the network chooses these, the overlap of channels elsewhere, or the
-    /// SQNR where no output has an overlap.
+    /// Returns the deciding metric: the overlap of boxes if the network chooses boxes, otherwise the overlap of
+    /// channels, or the SQNR if no output has an overlap.
     pub fn deciding(&self) -> Metric {
         let has_figure = |metric: &Metric| self.figures(*metric).iter().any(Option::is_some);
         OVERLAPS.into_iter().find(has_figure).unwrap_or(SQNR)
     }
 
-    /// The figure of the deciding metric, where that is an overlap.
+    /// Returns the figure of the deciding metric; `None` if the deciding metric is the SQNR.
     pub fn overlap(&self) -> Option<f64> {
         Some(self.deciding()).filter(|metric| OVERLAPS.contains(metric)).and_then(|metric| self.mean(metric))
     }
 
-    /// The metric of the network's task, where it is known and was prepared.
+    /// Returns the metric of the network's task, if the task is known and the metric was prepared.
     pub fn of_task(&self) -> Option<Metric> {
         let metric = of_task(self.prepared.head())?;
         self.prepared.position(metric).map(|_| metric)
     }
 
-    /// Whether a value is NaN or infinite in one or both networks.
+    /// Whether a value is NaN or infinite in one or both networks. True if the metric was not prepared.
     pub fn is_unknown(&self, metric: Metric) -> bool {
         let Some(at) = self.prepared.position(metric) else { return true };
         self.samples.iter().any(|sample| sample.0[at].iter().any(|sum| !sum.is_finite()))
     }
 
-    /// Outputs with NaN or infinite values, from the sums of the SQNR.
+    /// Returns the outputs with NaN or infinite values, from the sums of the SQNR.
     pub fn unknown_outputs(&self) -> Vec<&str> {
         let Some(at) = self.prepared.position(SQNR) else { return Vec::new() };
         let outputs = &self.prepared.outputs;
@@ -193,17 +193,17 @@ pub struct InOrder {
 }
 
 impl InOrder {
-    /// Empty sums.
+    /// Returns empty sums.
     pub fn new(prepared: Arc<PreparedMetrics>) -> InOrder {
         InOrder { prepared, next: 0, early: BTreeMap::new(), total: None }
     }
 
-    /// The prepared metrics.
+    /// Returns the prepared metrics.
     pub fn prepared(&self) -> &Arc<PreparedMetrics> {
         &self.prepared
     }
 
-    /// Adds a sample.
+    /// Adds the sums of a sample.
     pub fn add(&mut self, sample_idx: usize, sums: SampleSums) {
         self.early.insert(sample_idx, sums);
         while let Some(sums) = self.early.remove(&self.next) {
@@ -215,7 +215,7 @@ impl InOrder {
         }
     }
 
-    /// The sums of all samples as one measurement.
+    /// Returns the sums of all samples as a measurement of one sample.
     pub fn into_total(self) -> Measurement {
         Measurement { prepared: self.prepared, samples: self.total.into_iter().collect() }
     }

@@ -5,8 +5,8 @@ use super::metric::Metric;
 use super::top5::{TOP5, share_of_rows};
 use crate::heads::PartRows;
 
-/// Share of rows of class scores whose largest value stays in place, in percent, where a sample has several rows, as one for
-/// each token. [`AGREEMENT`](super::AGREEMENT) is the figure of one row per sample.
+/// Share of rows of class scores whose largest value stays in place, in percent, for samples with several rows, such as
+/// one for each token. [`AGREEMENT`](super::AGREEMENT) is the metric for one row per sample.
 pub const ROW_AGREEMENT: Metric = Metric {
     name: "row-agreement",
     title: "agreement of rows",
@@ -15,7 +15,7 @@ pub const ROW_AGREEMENT: Metric = Metric {
     ..TOP5
 };
 
-/// Rows, rows with the same class.
+/// Adds the rows, and the rows with the same class.
 fn add(float: PartRows, quantized: PartRows, sums: &mut [f64]) {
     let n_rows = float.n_rows();
     if n_rows > 1 {

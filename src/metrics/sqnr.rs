@@ -5,7 +5,7 @@ use super::energies;
 use super::metric::{Better, Figure, Measure, Metric, SamplePair};
 
 /// `10 log10(sum of float² / sum of (float - quantized)²)` over all values, in dB: [`MAX_DB`] for equal outputs,
-/// -[`MAX_DB`] where a value is NaN or infinite or there are no values.
+/// -[`MAX_DB`] if a value is NaN or infinite, or without values.
 pub const SQNR: Metric = Metric {
     name: "sqnr",
     title: "SQNR",
@@ -49,7 +49,7 @@ impl Measure for Sqnr {
         sums.chunks_exact(N_SUMS).map(|sums| Some(Figure::of(db(sums)))).collect()
     }
 
-    /// Mean over the outputs that differ; [`MAX_DB`] where none does.
+    /// Returns the mean over the outputs that differ; [`MAX_DB`] if none differs.
     fn mean(&self, figures: &[Option<Figure>]) -> Option<f64> {
         let differ = figures.iter().flatten().map(|figure| figure.value).filter(|db| *db < MAX_DB);
         let differ: Vec<f64> = differ.collect();
@@ -60,8 +60,8 @@ impl Measure for Sqnr {
     }
 }
 
-/// Energy of the error divided by that of the signal, from an SQNR in dB; the largest number where it could not be
-/// measured.
+/// Returns the energy of the error divided by the energy of the signal, from an SQNR in dB; `f64::MAX` if the SQNR
+/// could not be measured.
 pub fn relative_error(sqnr_db: f64) -> f64 {
     match sqnr_db {
         db if db >= MAX_DB => 0.0,

@@ -1,4 +1,4 @@
-//! The outputs of both networks for each image, as heads take them.
+//! The outputs of both networks for each image, in the form that heads take.
 
 use super::layout::FloatOutput;
 use super::metric::{Figure, Measure, OutputPair, SamplePair};
@@ -6,7 +6,7 @@ use crate::heads::{OfTask, OutputView, TaskHead};
 use anyhow::Result;
 use std::fmt::Debug;
 
-/// Outputs of a network with a head of one task.
+/// The outputs of a network with a head of one task.
 #[derive(Debug)]
 pub(super) struct TaskOutputs<H> {
     names: Vec<String>,
@@ -18,7 +18,7 @@ pub(super) struct TaskOutputs<H> {
 }
 
 impl<H: OfTask + Clone> TaskOutputs<H> {
-    /// `None` where the head is of another task.
+    /// Returns the outputs with their head; `None` if the head is of another task or not known.
     pub fn new(outputs: &[FloatOutput], head: Option<&TaskHead>) -> Option<TaskOutputs<H>> {
         let task_head = head?;
         Some(TaskOutputs {
@@ -31,8 +31,8 @@ impl<H: OfTask + Clone> TaskOutputs<H> {
 }
 
 impl<H> TaskOutputs<H> {
-    /// The outputs of the float network and of the quantized one for each image of a sample; none where an output is not
-    /// compared.
+    /// Returns the outputs of the float and of the quantized network for each image of a sample; empty if an output is
+    /// not compared.
     pub fn images<'s>(&'s self, sample: &SamplePair<'s>) -> Vec<[Vec<OutputView<'s>>; 2]> {
         let pairs: Option<Vec<OutputPair>> = (0..self.names.len()).map(|i| sample.output(i)).collect();
         let Some(pairs) = pairs else { return Vec::new() };
@@ -49,8 +49,8 @@ impl<H> TaskOutputs<H> {
     }
 }
 
-/// Sums over the images of a sample, of the decoded outputs of both networks. NaN where outputs cannot be decoded, as those of
-/// another shape than the first sample's.
+/// Sums the decoded outputs of both networks over the images of a sample. The sums are NaN if outputs cannot be
+/// decoded, such as outputs of another shape than in the first sample.
 pub(super) fn summed<H, D>(
     outputs: Option<&TaskOutputs<H>>,
     sample: &SamplePair,
@@ -69,15 +69,15 @@ pub(super) fn summed<H, D>(
     sums
 }
 
-/// A metric of sums over images.
+/// A metric that is computed from sums over images.
 #[derive(Debug)]
 pub(super) struct ImageSums<H, D> {
-    /// `None` where the head is of another task.
+    /// `None` if the head is of another task.
     pub outputs: Option<TaskOutputs<H>>,
     pub n_sums: usize,
     /// Decodes the outputs of one network for an image.
     pub decode: fn(&TaskOutputs<H>, &[OutputView]) -> Result<D>,
-    /// Adds an image to the sums: float, quantized.
+    /// Adds the decoded outputs of an image to the sums: float, then quantized.
     pub add: fn(D, D, &mut [f64]),
     pub figure: fn(&[f64]) -> Option<Figure>,
 }

@@ -1,11 +1,11 @@
-//! The share of samples with the labelled class.
+//! Top-1 accuracy: the share of rows whose best class is the label.
 
 use super::classes::argmax;
 use super::layout::FloatOutput;
 use super::metric::{Better, Figure, Measure, Metric, SamplePair};
 
-/// Share of rows of class scores whose largest value is at the label, in percent, with the float network's figure.
-/// Without labels it has no figure.
+/// Share of rows of class scores whose largest value is at the label, in percent, with the float network's figure. It
+/// needs labels.
 pub const TOP1: Metric = Metric {
     name: "top1",
     title: "top-1",
@@ -19,7 +19,7 @@ pub const TOP1: Metric = Metric {
     prepare: |outputs, _| Box::new(RightClasses::new(outputs, RightClasses::share)),
 };
 
-/// Percentage points by which the quantized network's top-1 is below the float network's; 0 where it is not below.
+/// Percentage points by which the quantized network's top-1 is below that of the float network; 0 if it is not below.
 pub const TOP1_DROP: Metric = Metric {
     name: "top1-drop",
     title: "drop of top-1",
@@ -31,7 +31,7 @@ pub const TOP1_DROP: Metric = Metric {
     ..TOP1
 };
 
-/// Sums per output: labelled rows, rows right in the float network, rows right in the quantized network.
+/// Sums per output: labelled rows, right rows of the float network, right rows of the quantized network.
 const N_SUMS: usize = 3;
 
 #[derive(Debug)]
@@ -43,7 +43,7 @@ struct RightClasses {
 impl RightClasses {
     fn new(outputs: &[FloatOutput], figure: fn([f64; 2]) -> Figure) -> RightClasses {
         let recognized: Vec<Option<usize>> = outputs.iter().map(FloatOutput::n_classes).collect();
-        // Labels imply class scores, even where the values do not look like it.
+        // Labels imply class scores, even if the values do not look like class scores.
         let by_shape = || outputs.iter().map(FloatOutput::row_length).collect();
         let n_classes = if recognized.iter().any(Option::is_some) { recognized } else { by_shape() };
         RightClasses { n_classes, figure }
@@ -64,7 +64,7 @@ impl Measure for RightClasses {
         for (output_idx, sums) in sums.chunks_exact_mut(N_SUMS).enumerate() {
             let output = sample.output(output_idx).zip(self.n_classes[output_idx]);
             let (Some((output, n)), Some(labels)) = (output, sample.labels) else { continue };
-            // Scores for the whole batch are not scores for its entries.
+            // One row of scores for the whole batch is not a row for each entry.
             if output.float.len() != n * labels.len() {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! The five best classes of classifiers.
+//! Top-5 agreement, and shares of rows.
 
 use super::classes::argmax;
 use super::layout::FloatOutput;
@@ -6,8 +6,8 @@ use super::metric::{Better, Figure, Measure, Metric};
 use super::task_outputs::{ImageSums, TaskOutputs};
 use crate::heads::{ClassifyHead, PartRows, TaskHead, TaskName};
 
-/// Rows of class scores whose best class in float is among the five best in the quantized network, in percent; of more than
-/// five classes.
+/// Share of rows of class scores whose best class in float is among the five best in the quantized network, in percent.
+/// It applies to more than five classes.
 pub const TOP5: Metric = Metric {
     name: "top5",
     title: "top-5 agreement",
@@ -21,8 +21,8 @@ pub const TOP5: Metric = Metric {
     prepare: |outputs, head| share_of_rows(outputs, head, add),
 };
 
-/// The share of rows that count, in percent; `add` gets the rows of an image, and adds those that could count and those that
-/// do.
+/// Returns a metric of the share of rows that count, in percent. `add` takes the rows of an image in both networks, and
+/// adds the numbers of candidate rows and of counted rows.
 pub(super) fn share_of_rows(
     outputs: &[FloatOutput],
     head: Option<&TaskHead>,
@@ -37,10 +37,10 @@ pub(super) fn share_of_rows(
     })
 }
 
-/// Classes that count as the best.
+/// Number of best classes.
 const N_BEST: usize = 5;
 
-/// Rows, rows that count.
+/// Adds the rows, and the rows whose best class is kept.
 fn add(float: PartRows, quantized: PartRows, sums: &mut [f64]) {
     for row in 0..float.n_rows() {
         if float.n_columns > N_BEST {
@@ -50,7 +50,7 @@ fn add(float: PartRows, quantized: PartRows, sums: &mut [f64]) {
     }
 }
 
-/// Whether fewer than five classes are better than float's best.
+/// Whether fewer than five classes of the quantized network are better than the best class in float.
 fn is_kept(float: &[f32], quantized: &[f32]) -> bool {
     let Some(best) = argmax(float) else { return false };
     let score = quantized[best];
