@@ -1,4 +1,4 @@
-//! Cuts a model at tensors into a head that ends at them and a tail that goes on from them.
+//! Cuts a model at tensors into a head, which computes these tensors, and a tail, which reads them.
 
 use super::graph::{GraphIndex, drop_unused, names_read};
 use super::node::PRODUCTS;
@@ -8,21 +8,22 @@ use crate::diag::{WithHint, count, did_you_mean};
 use anyhow::{Result, anyhow, ensure};
 use std::collections::BTreeSet;
 
-/// Both parts of a model.
+/// The two parts of a model that was cut at tensors.
 pub struct Cut {
-    /// The part up to the tensors.
+    /// The part that computes the tensors.
     pub head: ModelProto,
-    /// The part behind them.
+    /// The part that reads the tensors.
     pub tail: ModelProto,
-    /// A warning where the tail repeats layers of the head.
+    /// A warning if the tail repeats layers of the head.
     pub warning: Option<String>,
 }
 
-/// Cuts `model` at the tensors `outputs`. The head has these as outputs, in this order. The tail computes the other outputs
-/// of the model from them, and from inputs of the model where it needs some. Both keep the names of all tensors.
+/// Cuts `model` at the tensors `outputs`. The head has these tensors as outputs, in this order. The tail computes the
+/// model's other outputs from these tensors, and from inputs of the model where it reads some. Both parts keep the
+/// names of all tensors.
 ///
 /// # Errors
-/// If a tensor is named twice, no node produces it, or no output of the model is computed from the tensors.
+/// If a tensor is named twice, no node produces a tensor, or no other output of the model is computed from the tensors.
 pub fn cut(model: &ModelProto, outputs: &[String]) -> Result<Cut> {
     let graph = model.graph()?;
     let index = GraphIndex::new(graph);
@@ -58,7 +59,7 @@ pub fn cut(model: &ModelProto, outputs: &[String]) -> Result<Cut> {
     Ok(Cut { head, tail, warning })
 }
 
-/// A warning where the tail repeats layers of the head, with the tensors that end this.
+/// Returns a warning if the tail repeats layers of the head. It names the tensors at which a further cut avoids that.
 fn repeated(graph: &GraphProto, index: &GraphIndex, [head_nodes, tail_nodes]: [&BTreeSet<usize>; 2]) -> Option<String> {
     let both: BTreeSet<usize> = head_nodes.intersection(tail_nodes).copied().collect();
     let n_layers = both.iter().filter(|&&node_idx| PRODUCTS.contains(&graph.node[node_idx].op_type())).count();
@@ -80,7 +81,7 @@ fn repeated(graph: &GraphProto, index: &GraphIndex, [head_nodes, tail_nodes]: [&
     })
 }
 
-/// Positions of the nodes that `names` are computed by, up to the tensors `ends`.
+/// Returns the positions of the nodes that compute the tensors `names`. The search stops at the tensors `ends`.
 fn ancestors(graph: &GraphProto, index: &GraphIndex, names: &[&str], ends: &BTreeSet<&str>) -> BTreeSet<usize> {
     let mut found = BTreeSet::new();
     let mut pending: Vec<String> = names.iter().map(|name| name.to_string()).collect();
@@ -93,7 +94,7 @@ fn ancestors(graph: &GraphProto, index: &GraphIndex, names: &[&str], ends: &BTre
     found
 }
 
-/// The nodes as a graph of their own, with `starts` as inputs where they are read.
+/// Returns a graph of the nodes at `nodes`. Tensors of `starts` that a node reads become inputs.
 fn part(
     graph: &GraphProto,
     nodes: &BTreeSet<usize>,

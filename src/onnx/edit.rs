@@ -6,7 +6,7 @@ use super::{node, tensor};
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-/// An edit of a float model; also its form in the sidecar.
+/// An edit of a float model. The sidecar holds it in serialized form.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelEdit {
@@ -27,9 +27,9 @@ pub enum ModelEdit {
 pub struct ScaledChannels {
     /// Name of the initializer.
     pub tensor: String,
-    /// The factor of each value.
+    /// The index in `factors` for each value of the initializer.
     pub entries: Entries,
-    /// One per entry.
+    /// The factors, one per entry.
     pub factors: Vec<f32>,
     /// Whether the factors multiply the values; otherwise they divide them.
     pub multiply: bool,
@@ -44,23 +44,22 @@ pub struct NewValues {
     pub values: Vec<f32>,
 }
 
-/// A Mul by one constant per channel before some readers of a tensor, with an Add after it where channels are shifted,
-/// too.
+/// A Mul by one constant per channel before some readers of a tensor, followed by an Add if channels are also shifted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InsertedMul {
     /// The tensor that the Mul reads.
     pub tensor: String,
-    /// The tensor that the readers read, and the name of the node that produces it.
+    /// Name of the tensor that the readers read instead, and of the node that produces it.
     pub output: String,
     /// Name of the initializer with the factors.
     pub factors: String,
-    /// Its shape: 1 except on the channel axis.
+    /// Shape of the factors: 1 except on the channel axis.
     pub shape: Vec<usize>,
-    /// The factors.
+    /// The factors, one per channel.
     pub values: Vec<f32>,
-    /// The readers, by the first output of each. They read the tensor as their first input.
+    /// The readers, each by the name of its first output. Each reads the tensor as its first input.
     pub readers: Vec<String>,
-    /// The Add; without one the Mul produces `output`.
+    /// The Add after the Mul. Without it, the Mul produces `output`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub add: Option<InsertedAdd>,
 }
@@ -70,31 +69,31 @@ pub struct InsertedMul {
 pub struct InsertedCopy {
     /// The tensor that the Identity reads.
     pub tensor: String,
-    /// The tensor that the readers read, and the name of the node that produces it.
+    /// Name of the tensor that the readers read instead, and of the node that produces it.
     pub output: String,
-    /// The readers, by the first output of each.
+    /// The readers, each by the name of its first output.
     pub readers: Vec<String>,
 }
 
 /// An Add of one constant per channel after an inserted Mul.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InsertedAdd {
-    /// The Mul's output, and the Mul's name.
+    /// Name of the Mul and of its output.
     pub product: String,
     /// Name of the initializer with the summands; it has the shape of the factors.
     pub summands: String,
-    /// The summands.
+    /// The summands, one per channel.
     pub values: Vec<f32>,
 }
 
 impl InsertedMul {
-    /// The same without an Add.
+    /// Returns the same Mul without the Add.
     #[must_use]
     pub fn alone(&self) -> InsertedMul {
         InsertedMul { add: None, ..self.clone() }
     }
 
-    /// Names of the nodes.
+    /// Returns the names of the inserted nodes.
     pub fn names(&self) -> impl Iterator<Item = &String> {
         self.add.iter().map(|add| &add.product).chain([&self.output])
     }
@@ -103,7 +102,7 @@ impl InsertedMul {
 /// A new bias of a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NewBias {
-    /// Position of the node in the prepared graph, with the inserted nodes.
+    /// Position of the node in the prepared graph, inserted nodes included.
     #[serde(rename = "node")]
     pub node_idx: usize,
     /// Input index of the bias.
@@ -115,8 +114,9 @@ pub struct NewBias {
     pub values: Vec<f32>,
 }
 
-/// Maps row-major positions of a tensor to entries of an axis: `inner` values each, `len` entries, then the first
-/// again. For channels in groups of `len`, the next group's entries follow after `period` values.
+/// Maps the row-major position of a tensor's value to an entry of an axis, such as a channel. An entry has `inner`
+/// consecutive values, and after `len` entries the first follows again. For channels in groups of `len`, the next group
+/// starts after every `period` values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entries {
     inner: usize,
@@ -125,23 +125,23 @@ pub struct Entries {
 }
 
 impl Entries {
-    /// An axis with `len` entries of `inner` values each.
+    /// Returns the entries of an axis with length `len`, of `inner` consecutive values each.
     pub fn of_axis(inner: usize, len: usize) -> Entries {
         Entries::of_groups(inner, len, usize::MAX)
     }
 
-    /// As [`Entries::of_axis`], with `len` new entries after every `period` values.
+    /// Works as [`Entries::of_axis`], with the next `len` entries after every `period` values.
     pub fn of_groups(inner: usize, len: usize, period: usize) -> Entries {
         Entries { inner: inner.max(1), len: len.max(1), period: period.max(1) }
     }
 
-    /// The entry of the value at position `i`.
+    /// Returns the entry of the value at row-major position `i`.
     pub fn of(self, i: usize) -> usize {
         i / self.period * self.len + i / self.inner % self.len
     }
 }
 
-/// An edited copy of a model, as by [`apply`]; shares the data of other tensors.
+/// Returns a copy of a model with the edits applied, as by [`apply`]. It shares the data of unchanged tensors.
 ///
 /// # Errors
 /// As [`apply`].
@@ -154,7 +154,7 @@ pub fn edited(model: &ModelProto, edits: &[ModelEdit]) -> Result<ModelProto> {
 /// Applies the edits in order, and removes biases that become unused.
 ///
 /// # Errors
-/// If the graph has no such node or initializer, or one with another size; the message names it.
+/// If the graph lacks a node or initializer of an edit, or the number of values does not fit; the message names it.
 pub fn apply(graph: &mut GraphProto, edits: &[ModelEdit]) -> Result<()> {
     let mut replaced = Vec::new();
     for edit in edits {
@@ -227,7 +227,7 @@ fn insert_copy(graph: &mut GraphProto, copy: &InsertedCopy) -> Result<()> {
     Ok(())
 }
 
-/// Replaces a bias. Returns the old bias's name.
+/// Replaces or adds the bias of a node. Returns the name of the old bias.
 fn replace_bias(graph: &mut GraphProto, bias: &NewBias) -> Result<Option<String>> {
     let NewBias { node_idx, input_idx, name, values } = bias;
     let node = graph.node.get_mut(*node_idx);

@@ -12,11 +12,11 @@ use std::path::{Component, Path};
 
 /// Initializers with at least this many bytes are written to the external file.
 const MIN_EXTERNAL_BYTES: usize = 1024;
-/// Each tensor starts at a multiple of this, so that the file can be mapped. ONNX recommends 4096.
+/// Alignment of each tensor in the external file, in bytes, so that the file can be mapped. ONNX recommends 4096.
 const ALIGNMENT: u64 = 4096;
 
 /// Loads every external tensor of `model` through memory maps of the files, which must lie in `folder` or below.
-/// Returns whether there was one.
+/// Returns whether any tensor was external.
 ///
 /// # Errors
 /// If a file is missing or too short, or lies outside `folder`; the message names the tensor.
@@ -36,7 +36,7 @@ pub fn resolve(model: &mut ModelProto, folder: &Path) -> Result<bool> {
     Ok(found)
 }
 
-/// The external data files of `model`, relative to its folder.
+/// Returns the paths of the external data files of `model`, relative to the model's folder.
 pub fn files(model: &mut ModelProto) -> BTreeSet<String> {
     let mut files = BTreeSet::new();
     if let Some(graph) = model.graph.as_mut() {
@@ -66,7 +66,7 @@ fn for_each_tensor(graph: &mut GraphProto, visit: &mut dyn FnMut(&mut TensorProt
     Ok(())
 }
 
-/// An entry of a tensor's `external_data`.
+/// Returns the value of `key` in a tensor's `external_data`.
 fn entry(tensor: &TensorProto, key: &str) -> Option<String> {
     let entry = tensor.external_data.iter().find(|entry| entry.key() == key);
     entry.map(|entry| entry.value().to_string())
@@ -117,8 +117,8 @@ fn read(tensor: &mut TensorProto, folder: &Path, files: &mut BTreeMap<String, By
     Ok(())
 }
 
-/// Refuses a link that leads out of the model's folder, except to where the cache of Hugging Face has files: from
-/// `NAME/snapshots/…` to `NAME/blobs`.
+/// Refuses a symbolic link that leads out of the model's folder. Links of the Hugging Face cache, from
+/// `NAME/snapshots/…` to `NAME/blobs`, are accepted.
 fn ensure_inside(folder: &Path, path: &Path) -> Result<()> {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let (folder, found) = (folder.canonicalize()?, path.canonicalize()?);

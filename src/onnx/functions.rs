@@ -1,4 +1,4 @@
-//! Functions of a model, which its nodes call by name.
+//! Inlines the functions of a model, which nodes call by name.
 
 use super::names::Names;
 use super::node::{self, node_name};
@@ -7,20 +7,20 @@ use crate::diag::WithHint;
 use anyhow::{Context, Result, anyhow, ensure};
 use std::collections::BTreeMap;
 
-/// The most nodes that a model has once its functions are inlined; functions that call each other grow by powers.
+/// Maximum nodes of a model once its functions are inlined. Nested calls multiply the number of nodes.
 const MAX_NODES: usize = 1_000_000;
-/// The most functions that call each other.
+/// Maximum depth of nested function calls.
 const MAX_DEPTH: usize = 64;
 
-/// Domain, name and overload, by which a node calls a function.
+/// Domain, name and overload of a function, as a calling node gives them.
 type Key = [String; 3];
 
 /// Puts the nodes of each function in place of the nodes that call it. The new nodes and tensors are named after the calling
 /// node, as `call/inner`. Afterwards the model has no functions. Source: ONNX IR, section "Functions".
 ///
 /// # Errors
-/// If a function calls itself, has fewer inputs or outputs than a call, uses another operator set than the model, or the
-/// model would become too large; the message names node or function.
+/// If a function calls itself, has fewer inputs or outputs than a call, uses another operator set than the model, or
+/// the model would become too large; the message names the node or the function.
 pub fn inline(model: &mut ModelProto) -> Result<()> {
     let functions = std::mem::take(&mut model.functions);
     if functions.is_empty() {
@@ -43,7 +43,7 @@ fn key(domain: &str, name: &str, overload: &str) -> Key {
     [plain(domain), name, overload].map(str::to_string)
 }
 
-/// The default domain has two names.
+/// Returns the empty domain for `ai.onnx`, as both name the default domain.
 fn plain(domain: &str) -> &str {
     if domain == "ai.onnx" { "" } else { domain }
 }
@@ -55,7 +55,7 @@ struct Inliner<'a> {
     used: BTreeMap<Key, &'a FunctionProto>,
 }
 
-/// Sizes of graphs once functions are inlined, found before anything is copied.
+/// Sizes of functions once all calls are inlined. They are computed before any node is copied.
 struct Sizes<'f, 'a> {
     functions: &'f BTreeMap<Key, &'a FunctionProto>,
     known: BTreeMap<Key, Size>,
@@ -64,12 +64,12 @@ struct Sizes<'f, 'a> {
 #[derive(Clone, Copy)]
 struct Size {
     n_nodes: usize,
-    /// The most functions in it that call each other.
+    /// Maximum depth of nested function calls.
     height: usize,
 }
 
 impl Sizes<'_, '_> {
-    /// The size of the nodes of a graph that is `depth` calls deep.
+    /// Returns the size of the nodes of a graph, once inlined. The graph itself is `depth` calls deep.
     fn of(&mut self, nodes: &[NodeProto], depth: usize) -> Result<Size> {
         let mut sum = Size { n_nodes: 0, height: 0 };
         for node in nodes {
@@ -133,7 +133,7 @@ impl<'a> Inliner<'a> {
         Ok(inlined)
     }
 
-    /// The nodes of `function` with the tensors and attributes of its call by `node`.
+    /// Returns the nodes of `function`, with the tensors and attributes that the calling `node` passes.
     fn call(&mut self, node: &NodeProto, function: &FunctionProto) -> Result<Vec<NodeProto>> {
         for (found, taken, what) in
             [(node.input.len(), function.input.len(), "inputs"), (node.output.len(), function.output.len(), "outputs")]
@@ -147,7 +147,7 @@ impl<'a> Inliner<'a> {
         let mut copies = Vec::new();
         for (inner, output) in function.output.iter().zip(&node.output).filter(|(_, output)| !output.is_empty()) {
             match body.known.get(inner) {
-                // An input, or an output that is given twice.
+                // The output of the function is also its input, or is listed twice.
                 Some(source) => copies.push((source.clone(), output.as_str())),
                 None => {
                     body.known.insert(inner.clone(), output.clone());
@@ -163,11 +163,11 @@ impl<'a> Inliner<'a> {
     }
 }
 
-/// The body of a function at one call.
+/// The body of a function while one call is inlined.
 struct InlinedCall<'a> {
     names: &'a mut Names,
     prefix: &'a str,
-    /// Names in the function, and those of the same tensors in the model.
+    /// Names of tensors in the function, with the names of the same tensors in the model.
     known: BTreeMap<String, String>,
     node: &'a NodeProto,
     function: &'a FunctionProto,
@@ -194,7 +194,8 @@ impl InlinedCall<'_> {
         name.clone_from(&self.known[name]);
     }
 
-    /// The attribute; of one that refers to an attribute of the function, the value that the call gives or the default.
+    /// Returns the attribute. A reference to an attribute of the function becomes the call's value, or else the
+    /// default. `None` if there is neither.
     fn attribute(&mut self, attribute: &AttributeProto) -> Option<AttributeProto> {
         if let Some(of_function) = attribute.ref_attr_name.as_deref().filter(|name| !name.is_empty()) {
             let defaults = &self.function.attribute_proto;
@@ -217,7 +218,7 @@ impl InlinedCall<'_> {
     }
 }
 
-/// Adds the operator sets of a function that was inlined to those of the model.
+/// Adds the operator sets of an inlined function to the model.
 fn import_operators(model: &mut ModelProto, function: &FunctionProto) -> Result<()> {
     for set in &function.opset_import {
         let of_model = model.opset_import.iter().find(|other| plain(other.domain()) == plain(set.domain()));

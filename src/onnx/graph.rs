@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A use of a tensor: the reading node's position in the graph, and the input index.
 pub type Edge = (usize, usize);
 
-/// Index of one graph. Positions are those of `graph.node`.
+/// An index of one graph. Node positions are indices into `graph.node`.
 #[derive(Debug)]
 pub struct GraphIndex<'a> {
     graph: &'a GraphProto,
@@ -20,8 +20,8 @@ pub struct GraphIndex<'a> {
 }
 
 impl<'a> GraphIndex<'a> {
-    /// Reads every node once. A tensor that a subgraph captures counts as read by the node with the subgraph, at the
-    /// input index `usize::MAX`.
+    /// Indexes every node once. A tensor that a subgraph captures counts as read by the node that holds the subgraph,
+    /// at the input index `usize::MAX`.
     pub fn new(graph: &'a GraphProto) -> GraphIndex<'a> {
         let mut producers = BTreeMap::new();
         let mut consumers: BTreeMap<&str, Vec<(usize, usize)>> = BTreeMap::new();
@@ -43,36 +43,36 @@ impl<'a> GraphIndex<'a> {
         GraphIndex { graph, producers, consumers, initializers, outputs }
     }
 
-    /// The node that produces `tensor`; `None` for graph inputs and initializers.
+    /// Returns the node that produces `tensor`; `None` for graph inputs and initializers.
     pub fn producer(&self, tensor: &str) -> Option<&'a NodeProto> {
         self.producers.get(tensor).map(|&node_idx| &self.graph.node[node_idx])
     }
 
-    /// Position of the node that produces `tensor`.
+    /// Returns the position of the node that produces `tensor`.
     pub fn producer_idx(&self, tensor: &str) -> Option<usize> {
         self.producers.get(tensor).copied()
     }
 
-    /// Every use of `tensor` as (node, input), in node order, without graph outputs.
+    /// Returns every use of `tensor` by a node, in node order. Graph outputs are not uses.
     pub fn consumers(&self, tensor: &str) -> &[(usize, usize)] {
         self.consumers.get(tensor).map_or(&[], Vec::as_slice)
     }
 
-    /// The uses of `tensor` that read its values: all except Shape and Size.
+    /// Returns the uses of `tensor` that read its values: all except uses by Shape and Size.
     pub fn value_readers(&self, tensor: &str) -> impl Iterator<Item = Edge> + use<'_, 'a> {
         let asks_for_shape = |node: &NodeProto| matches!(node.op_type(), "Shape" | "Size");
         let all = self.consumers(tensor).iter().copied();
         all.filter(move |(node_idx, _)| !self.graph.node.get(*node_idx).is_some_and(asks_for_shape))
     }
 
-    /// The only use of the values of `tensor`; `None` where there are none or several, or it is a graph output.
+    /// Returns the only use of the values of `tensor`; `None` if there are none or several, or if it is a graph output.
     pub fn only_value_reader(&self, tensor: &str) -> Option<Edge> {
         let mut readers = self.value_readers(tensor).filter(|_| !self.is_output(tensor));
         let first = readers.next()?;
         readers.next().is_none().then_some(first)
     }
 
-    /// The bounds of a Relu or Clip; `None` for other operators, and where a bound is not a constant.
+    /// Returns the bounds of a Relu or Clip; `None` for other operators, and if a bound is not a constant.
     pub fn clip_bounds(&self, node: &NodeProto) -> Option<(Option<f32>, Option<f32>)> {
         let bound = |position: usize, name: &str| -> Option<Option<f32>> {
             if let Some(value) = node::float(node, name) {
@@ -90,18 +90,18 @@ impl<'a> GraphIndex<'a> {
         }
     }
 
-    /// The initializer with this name, also if it is a graph input, too.
+    /// Returns the initializer with this name, even if it is a graph input as well.
     pub fn initializer(&self, tensor: &str) -> Option<&'a TensorProto> {
         self.initializers.get(tensor).copied()
     }
 
-    /// The values of the float initializer with this name.
+    /// Returns the values of the float32 initializer with this name.
     pub fn floats(&self, tensor: &str) -> Option<Vec<f32>> {
         tensor::f32_values(self.initializer(tensor)?).ok()
     }
 
-    /// The axes of a node that has them as an attribute or as its second input; `None` without them, and where they are not
-    /// constant.
+    /// Returns the axes of a node, from its attribute `axes` or its second input; `None` if it has no axes or they are
+    /// not constant.
     pub fn axes(&self, node: &NodeProto) -> Option<Vec<i64>> {
         match node::attribute(node, "axes") {
             Some(attribute) => Some(attribute.ints.clone()),
@@ -109,7 +109,7 @@ impl<'a> GraphIndex<'a> {
         }
     }
 
-    /// The index of the constant among the two inputs of a node; `None` where neither or both are initializers.
+    /// Returns the index of the constant among the two inputs of a node; `None` if neither or both are initializers.
     pub fn constant_operand(&self, node: &NodeProto) -> Option<usize> {
         let [a, b] = node.input.as_slice() else { return None };
         match (self.initializer(a), self.initializer(b)) {
@@ -119,15 +119,15 @@ impl<'a> GraphIndex<'a> {
         }
     }
 
-    /// The input index of the constant that an Add adds to a MatMul's output; `None` for other nodes.
+    /// Returns the input index of the constant that an Add adds to a MatMul's output; `None` for other nodes.
     pub fn added_to_product(&self, add: &NodeProto) -> Option<usize> {
         let slot = self.constant_operand(add).filter(|_| add.op_type() == "Add")?;
         let product = self.producer(&add.input[1 - slot])?;
         (product.op_type() == "MatMul").then_some(slot)
     }
 
-    /// The Add that is the only reader of a MatMul and adds a constant, with the constant's input index; `None` without
-    /// one, and for other nodes.
+    /// Returns the Add that alone reads a MatMul's output and adds a constant, with the constant's input index; `None`
+    /// if there is none, and for other nodes.
     pub fn add_behind(&self, product: &NodeProto) -> Option<(&'a NodeProto, usize)> {
         let add = self.graph.node.get(self.only_value_reader(product.output.first()?)?.0)?;
         self.added_to_product(add).map(|slot| (add, slot))
@@ -144,7 +144,7 @@ impl<'a> GraphIndex<'a> {
     }
 }
 
-/// Removes those initializers in `names` that have no use left, and returns their names.
+/// Removes the initializers in `names` that have no use left, and returns their names.
 pub fn drop_unused(graph: &mut GraphProto, names: impl IntoIterator<Item = String>) -> BTreeSet<String> {
     let index = GraphIndex::new(graph);
     let is_unused = |name: &String| index.has_only(name, 0);
@@ -153,14 +153,14 @@ pub fn drop_unused(graph: &mut GraphProto, names: impl IntoIterator<Item = Strin
     unused
 }
 
-/// The tensors that a node reads, also those that its subgraphs capture.
+/// Returns the names of the tensors that a node reads, including tensors that its subgraphs capture.
 pub fn names_read(node: &NodeProto) -> BTreeSet<&str> {
     let mut names: BTreeSet<&str> = node.input.iter().filter(|name| !name.is_empty()).map(String::as_str).collect();
     captured_names(node, &mut names);
     names
 }
 
-/// Names that the subgraphs of `node` use but do not produce.
+/// Adds the names that the subgraphs of `node` use but do not produce to `captured`.
 fn captured_names<'a>(node: &'a NodeProto, captured: &mut BTreeSet<&'a str>) {
     for attribute in &node.attribute {
         for graph in attribute.g.iter().chain(&attribute.graphs) {

@@ -1,4 +1,4 @@
-//! The inputs of a model with fixed shapes.
+//! Inputs of a model, with fixed shapes.
 
 use super::proto::{Dimension, GraphProto, ModelProto, ValueInfoProto};
 use crate::diag::{WithHint, none_of};
@@ -9,7 +9,7 @@ use std::fmt;
 /// Shapes by input name, for inputs with open dimensions.
 pub type Shapes = BTreeMap<String, Vec<usize>>;
 
-/// The shapes of a sample, in the order of the inputs.
+/// Shapes of one sample, one per input, in the order of the inputs.
 pub type InputShapes = Vec<Vec<usize>>;
 
 /// An input of the model.
@@ -17,17 +17,18 @@ pub type InputShapes = Vec<Vec<usize>>;
 pub struct InputSpec {
     /// ONNX name.
     pub name: String,
-    /// Dimensions, outermost first, all fixed; those of the largest sample where samples differ.
+    /// Dimensions, outermost first, all fixed. If samples differ in shape, they are the dimensions of the largest
+    /// sample.
     pub shape: Vec<usize>,
     /// Element type, as its number in `TensorProto.DataType`.
     pub data_type: i32,
-    /// The axes along which samples may differ, after the batch axis: the name of the dimension, or an empty one. `None`, or
-    /// nothing, for a fixed axis.
+    /// One entry per axis. An axis along which samples may differ has the name of its dimension, or an empty name. A
+    /// fixed axis and the batch axis have `None`, or no entry.
     pub open: Vec<Option<String>>,
 }
 
 impl InputSpec {
-    /// Whether samples may differ along an axis.
+    /// Whether samples may differ along `axis`.
     pub fn is_open(&self, axis: usize) -> bool {
         matches!(self.open.get(axis), Some(Some(_)))
     }
@@ -45,14 +46,14 @@ impl InputSpec {
         shape.len() == self.shape.len() && shape.iter().zip(&self.shape).enumerate().all(fits)
     }
 
-    /// The shape that a sample must have, such as `[1, ?, 64]`.
+    /// Returns the shape that a sample must have as text, such as `[1, ?, 64]`. A `?` is an open axis.
     pub fn expected(&self) -> String {
         let dim = |(axis, &n): (usize, &usize)| if self.is_open(axis) { None } else { Some(n) };
         show_dims(&self.shape.iter().enumerate().map(dim).collect::<Vec<_>>())
     }
 }
 
-/// The error of an input without a fixed shape, which `--shape` gives, and samples may give.
+/// The error that an input has no fixed shape. `--shape` or samples can give one.
 #[derive(Debug)]
 pub struct OpenShape(String);
 
@@ -64,7 +65,8 @@ impl fmt::Display for OpenShape {
 
 impl std::error::Error for OpenShape {}
 
-/// Fixes the axes of inputs that `given` has a shape for, and all axes with the same names.
+/// Fixes all axes of the inputs that `given` has a shape for, and every axis of another input with the same dimension
+/// name.
 pub fn close_given(inputs: &mut [InputSpec], given: &Shapes) {
     let is_given = |input: &&InputSpec| given.contains_key(&input.name);
     let named = inputs.iter().filter(is_given).flat_map(|input| input.open.iter().flatten());
@@ -76,13 +78,13 @@ pub fn close_given(inputs: &mut [InputSpec], given: &Shapes) {
     }
 }
 
-/// The inputs of `model` with fixed shapes: those of `shapes`, else the model's own. In these, a named dimension gets
-/// the number that `shapes` gives its name, and an open first dimension is 1. Initializers that are also inputs are not
-/// inputs here.
+/// Returns the inputs of `model` with fixed shapes, from `shapes` or else from the model. In a shape from the model, a
+/// named dimension gets the number that `shapes` gives to its name, and an open first dimension is 1. Initializers that
+/// are also inputs are left out.
 ///
 /// # Errors
-/// If another dimension is open (an [`OpenShape`]) or 0, `shapes` contradicts the model or names no input of it, or an input is not
-/// a tensor.
+/// If an input has no shape or another open dimension (an [`OpenShape`]), a dimension is 0, `shapes` contradicts the
+/// model or names no input of it, or an input is not a tensor.
 pub fn resolve_inputs(model: &ModelProto, shapes: &Shapes) -> Result<Vec<InputSpec>> {
     let graph = model.graph()?;
     for name in shapes.keys() {
@@ -134,7 +136,7 @@ pub fn resolve_inputs(model: &ModelProto, shapes: &Shapes) -> Result<Vec<InputSp
     Ok(inputs)
 }
 
-/// An input with an open dimension that [`resolve_inputs`] does not accept without a shape.
+/// An input with an open dimension, which [`resolve_inputs`] accepts only if a shape is given.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenInput {
     /// ONNX name.
@@ -145,7 +147,7 @@ pub struct OpenInput {
     pub dims: Vec<Option<usize>>,
 }
 
-/// The inputs of `graph` that need a shape and have none in `shapes`, and the number of all inputs.
+/// Returns the inputs of `graph` that need a shape and have none in `shapes`, and the number of all inputs.
 pub fn open_inputs(graph: &GraphProto, shapes: &Shapes) -> (Vec<OpenInput>, usize) {
     let bound = bound_symbols(graph, shapes);
     let open = |(position, value): (usize, &ValueInfoProto)| {
@@ -156,31 +158,33 @@ pub fn open_inputs(graph: &GraphProto, shapes: &Shapes) -> (Vec<OpenInput>, usiz
     (inputs_of(graph).enumerate().filter_map(open).collect(), inputs_of(graph).count())
 }
 
-/// The inputs that are not initializers.
+/// Returns the inputs of `graph` that are not initializers.
 pub fn inputs_of(graph: &GraphProto) -> impl Iterator<Item = &ValueInfoProto> {
     let is_constant = |value: &&ValueInfoProto| graph.initializer.iter().any(|tensor| tensor.name == value.name);
     graph.input.iter().filter(move |value| !is_constant(value))
 }
 
-/// The open axes of an input after the first, which is that of the batch, as in [`InputSpec::open`].
+/// Returns the open axes of an input in the form of [`InputSpec::open`]. The first axis, the batch axis, never counts
+/// as open.
 fn open_axes(value: &ValueInfoProto) -> Vec<Option<String>> {
     let shape = value.tensor_type().and_then(|tensor| tensor.shape.as_ref());
     let open = |(axis, dim): (usize, &Dimension)| (axis > 0 && is_open(dim)).then(|| dim.dim_param().to_string());
     shape.map(|shape| shape.dim.iter().enumerate().map(open).collect()).unwrap_or_default()
 }
 
-/// Whether a dimension has no number.
+/// Whether a dimension has no number, or a negative one.
 pub fn is_open(dim: &Dimension) -> bool {
     dim.dim_value.is_none_or(|n| n < 0)
 }
 
-/// Whether the first of two or more dimensions of an input is open.
+/// Whether an input has two or more dimensions and the first is open.
 pub fn has_open_batch(value: &ValueInfoProto) -> bool {
     let shape = value.tensor_type().and_then(|tensor| tensor.shape.as_ref());
     shape.is_some_and(|shape| shape.dim.len() > 1 && is_open(&shape.dim[0]))
 }
 
-/// The declared dimensions of an input, with the numbers of named dimensions; `None` without a shape.
+/// Returns the declared dimensions of an input, with the numbers in `bound` for named dimensions; `None` if the input
+/// has no shape.
 fn declared_dims(value: &ValueInfoProto, bound: &BTreeMap<&str, usize>) -> Option<Vec<Option<usize>>> {
     let number = |dim: &Dimension| dim.dim_value.filter(|&n| n >= 0).map(|n| n as usize);
     let symbol = |dim: &Dimension| bound.get(dim.dim_param()).copied();
@@ -188,7 +192,7 @@ fn declared_dims(value: &ValueInfoProto, bound: &BTreeMap<&str, usize>) -> Optio
     Some(shape.dim.iter().map(|dim| number(dim).or_else(|| symbol(dim))).collect())
 }
 
-/// The numbers of named dimensions, as far as `shapes` gives them.
+/// Returns the numbers of the named dimensions of inputs that `shapes` has a shape for.
 fn bound_symbols<'a>(graph: &'a GraphProto, shapes: &Shapes) -> BTreeMap<&'a str, usize> {
     let mut bound = BTreeMap::new();
     for value in &graph.input {

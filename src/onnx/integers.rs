@@ -12,22 +12,22 @@ const NAMES: [&str; 27] = [
     "float8e5m2fnuz", "uint4", "int4", "float4e2m1", "float8e8m0", "uint2", "int2",
 ];
 
-/// Lower-case ONNX name of an element type.
+/// Returns the ONNX name of an element type, in lower case.
 pub fn type_name(data_type: i32) -> &'static str {
     usize::try_from(data_type).ok().and_then(|n| NAMES.get(n)).copied().unwrap_or("unknown")
 }
 
-/// The element type with this name.
+/// Returns the number of the element type with this name, in lower case.
 pub fn type_number(name: &str) -> Option<i32> {
     NAMES.iter().position(|known| *known == name).map(|n| n as i32)
 }
 
-/// Every name for [`type_number`].
+/// Returns the names of all element types, without `undefined`.
 pub fn type_names() -> impl Iterator<Item = &'static str> {
     NAMES.iter().skip(1).copied()
 }
 
-/// The least and the largest value of an integer type with 2 to 16 bits; `None` for other types.
+/// Returns the least and the largest value of an integer type with 2 to 16 bits; `None` for other types.
 pub fn integer_range(data_type: i32) -> Option<[i32; 2]> {
     let (bits, signed) = match data_type {
         2 => (8, false),
@@ -43,8 +43,8 @@ pub fn integer_range(data_type: i32) -> Option<[i32; 2]> {
     Some(if signed { [-(1 << (bits - 1)), (1 << (bits - 1)) - 1] } else { [0, (1 << bits) - 1] })
 }
 
-/// Values of an integer tensor with 2 to 32 bits, in row-major order. For 8-bit and 4-bit floats it returns the bits,
-/// without the sign of zero, so that 0 is 0.
+/// Returns the values of an integer tensor with 2 to 32 bits, in row-major order. For 8-bit and 4-bit floats it returns
+/// the bits. The sign bit of formats with a negative zero is cleared, so that both zeros are 0.
 ///
 /// Source of the packing: `onnx.proto`, `TensorProto.raw_data` and `int32_data` (two 4-bit values per
 /// byte, the first in the low bits).
@@ -98,7 +98,7 @@ fn word(bytes: &[u8], at: usize, n_bytes: usize) -> u32 {
     part.fold(0, |word, byte| word << 8 | u32::from(*byte))
 }
 
-/// Values of a float32, float16 or bfloat16 tensor, in row-major order; the conversion is exact.
+/// Returns the values of a float32, float16 or bfloat16 tensor, in row-major order. The conversion is exact.
 ///
 /// # Errors
 /// As [`integer_values`].

@@ -1,8 +1,8 @@
-//! Files as memory maps whose pages are given back once they were read.
+//! Memory maps of files, whose pages are released once they are read.
 //!
-//! In: a file. Out: its bytes. A page of a map that was read counts as memory of the process until the system needs it
-//! for something else. [`let_go`] takes it out at once: a large model does not fill the memory while its weights are
-//! read one after the other.
+//! In: a file. Out: its bytes. A page of a map that was read counts as memory of the process until the system reclaims
+//! it. [`let_go`] releases it at once, so that a large model does not fill the memory while its weights are read one
+//! after the other.
 
 use anyhow::Result;
 use bytes::Bytes;
@@ -10,13 +10,13 @@ use memmap2::Mmap;
 use std::fs::File;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// The maps that exist, and some that do not any more.
+/// All existing maps. Entries of dropped maps are removed when the next file is mapped.
 static MAPS: Mutex<Vec<Weak<Mmap>>> = Mutex::new(Vec::new());
 
-/// Bytes from this number on are given back.
+/// Minimum length of data that [`let_go`] releases, in bytes.
 const LARGE: usize = 1 << 20;
 
-/// A shared map, as [`Bytes`] takes owners.
+/// A shared map as an owner of [`Bytes`].
 struct Mapped(Arc<Mmap>);
 
 impl AsRef<[u8]> for Mapped {
@@ -25,10 +25,10 @@ impl AsRef<[u8]> for Mapped {
     }
 }
 
-/// The bytes of a file.
+/// Maps a file and returns its bytes.
 ///
 /// # Errors
-/// If it cannot be mapped.
+/// If the file cannot be mapped.
 pub(super) fn map(file: &File) -> Result<Bytes> {
     if file.metadata()?.len() == 0 {
         return Ok(Bytes::new());
@@ -42,7 +42,7 @@ pub(super) fn map(file: &File) -> Result<Bytes> {
     Ok(Bytes::from_owner(Mapped(map)))
 }
 
-/// Gives the pages of many bytes back, where they are those of a map. Who reads them again gets them from the file.
+/// Releases the pages of `bytes` if they are many and belong to a map. A later read gets them from the file again.
 pub fn let_go(bytes: &[u8]) {
     if bytes.len() < LARGE {
         return;
@@ -60,8 +60,8 @@ pub fn let_go(bytes: &[u8]) {
 
 #[cfg(unix)]
 fn give_back(map: &Mmap, offset: usize, n_bytes: usize) {
-    // SAFETY: the pages of a read-only map have the same values when they are read from the file again. It is no error where
-    // the system keeps them.
+    // SAFETY: the pages of a read-only map have the same values when they are read from the file again. A failure does
+    // no harm: the pages stay in memory.
     let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, offset, n_bytes) };
 }
 

@@ -3,7 +3,7 @@
 use super::proto::{ModelProto, StringStringEntryProto};
 use prost::Message;
 
-/// Adds entries to the model's metadata; one with the same key is replaced.
+/// Adds entries to the model's metadata. An existing entry with the same key is replaced.
 pub fn set_metadata(model: &mut ModelProto, entries: Vec<(&str, String)>) {
     model.metadata_props.retain(|bytes| {
         let entry = StringStringEntryProto::decode(bytes.clone());

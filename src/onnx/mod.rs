@@ -1,8 +1,8 @@
 //! Reads and writes ONNX files.
 //!
 //! In: a path. Out: a [`ModelProto`], and back without loss. It does not interpret operators. [`load`] keeps external
-//! tensors as references; [`load_whole`] loads them, and inlines functions. [`Staged`] is the only way in which a run writes
-//! files, models or not.
+//! tensors as references. [`load_whole`] loads them, and inlines functions. A run writes all its files through
+//! [`Staged`].
 
 pub mod cut;
 pub mod edit;
@@ -85,7 +85,7 @@ pub fn load_whole(path: &Path) -> Result<Loaded> {
     Ok(Loaded { model, has_external_data })
 }
 
-/// Bytes of the model's file.
+/// Returns the size of the model's file in bytes, without external data.
 pub fn n_bytes(model: &ModelProto) -> usize {
     model.encoded_len()
 }
@@ -100,7 +100,7 @@ fn ensure_fits(model: &ModelProto) -> Result<()> {
     Ok(())
 }
 
-/// The bytes of a model's file.
+/// Returns the bytes of a model's file.
 ///
 /// # Errors
 /// If the model is too large for protobuf.
@@ -109,15 +109,15 @@ pub fn encode(model: &ModelProto) -> Result<Vec<u8>> {
     Ok(encode_any(model))
 }
 
-/// The bytes of a model of any size, for readers without protobuf's limit.
+/// Returns the bytes of a model of any size, for readers without protobuf's limit.
 pub fn encode_any(model: &ModelProto) -> Vec<u8> {
     model.encode_to_vec()
 }
 
-/// SHA-256 of a file, in hexadecimal, without loading the file as a whole.
+/// Returns the SHA-256 of a file, in hexadecimal. It does not load the file as a whole.
 ///
 /// # Errors
-/// If it cannot be read.
+/// If the file cannot be read.
 pub fn sha256(path: &Path) -> Result<String> {
     let mut hasher = Sha256::new();
     let mut file = File::open(path)?;
@@ -131,7 +131,7 @@ pub fn sha256(path: &Path) -> Result<String> {
     Ok(hexadecimal(hasher))
 }
 
-/// SHA-256 of the bytes of a model, in hexadecimal.
+/// Returns the SHA-256 of the bytes of a model, in hexadecimal.
 pub fn model_sha256(model: &ModelProto) -> String {
     let mut hasher = Sha256::new();
     let Ok(()) = pieces::encode_into(model, &mut |piece| {
@@ -141,7 +141,7 @@ pub fn model_sha256(model: &ModelProto) -> String {
     hexadecimal(hasher)
 }
 
-/// SHA-256 of some texts in order, in hexadecimal.
+/// Returns the SHA-256 of texts and their lengths, in order, in hexadecimal.
 pub fn texts_sha256(texts: impl IntoIterator<Item = String>) -> String {
     let mut hasher = Sha256::new();
     for text in texts {

@@ -1,4 +1,4 @@
-//! Unused names.
+//! Unused names for new nodes and tensors.
 
 use super::proto::GraphProto;
 use std::collections::BTreeSet;
@@ -30,7 +30,7 @@ impl Names {
         }
     }
 
-    /// `base`, or `base_1`, `base_2`, … where that is taken. Reserves the name.
+    /// Returns and reserves `base`, or the first free name of `base_1`, `base_2`, … if `base` is taken.
     pub fn fresh(&mut self, base: &str) -> String {
         let mut name = base.to_string();
         let mut n = 0;

@@ -4,7 +4,7 @@ use super::proto::{AttributeProto, NodeProto, TensorProto};
 use super::tensor;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The node's name; its first output where it has none.
+/// Returns the node's name, or the name of its first output if it has none.
 pub fn node_name(node: &NodeProto) -> &str {
     match node.name() {
         "" => node.output.first().map_or("", String::as_str),
@@ -12,7 +12,7 @@ pub fn node_name(node: &NodeProto) -> &str {
     }
 }
 
-/// The value of a numeric Constant node, named after its output.
+/// Returns the value of a numeric Constant node, named after the node's output; `None` for other nodes.
 pub fn constant(node: &NodeProto) -> Option<TensorProto> {
     const STRING: i32 = 8;
     if node.op_type() != "Constant" || !is_standard(node) {
@@ -32,39 +32,39 @@ pub fn constant(node: &NodeProto) -> Option<TensorProto> {
     (value.data_type() != STRING).then_some(value)
 }
 
-/// Whether the operator is of ONNX's default domain.
+/// Whether the operator belongs to ONNX's default domain.
 pub fn is_standard(node: &NodeProto) -> bool {
     matches!(node.domain(), "" | "ai.onnx")
 }
 
-/// The attribute `name`.
+/// Returns the attribute `name`.
 pub fn attribute<'a>(node: &'a NodeProto, name: &str) -> Option<&'a AttributeProto> {
     node.attribute.iter().find(|attribute| attribute.name() == name)
 }
 
-/// An integer attribute, or `default`.
+/// Returns an integer attribute, or `default` if the node lacks it.
 pub fn int(node: &NodeProto, name: &str, default: i64) -> i64 {
     attribute(node, name).map_or(default, |attribute| attribute.i())
 }
 
-/// A float attribute.
+/// Returns a float attribute.
 pub fn float(node: &NodeProto, name: &str) -> Option<f32> {
     attribute(node, name).map(|attribute| attribute.f())
 }
 
-/// A string attribute, or `default`.
+/// Returns a string attribute, or `default` if the node lacks it.
 pub fn text(node: &NodeProto, name: &str, default: &str) -> String {
     let bytes = attribute(node, name).and_then(|attribute| attribute.s.clone());
     bytes.map_or(default.to_string(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Whether a BatchNormalization is in training mode and goes by the statistics of its own input. Up to operator set 13 outputs
-/// for the statistics mean training.
+/// Whether a BatchNormalization is in training mode, in which it normalizes by the statistics of its input. Up to opset
+/// 13, outputs for the statistics mean training mode.
 pub fn trains(norm: &NodeProto) -> bool {
     int(norm, "training_mode", 0) != 0 || norm.output.iter().skip(1).any(|output| !output.is_empty())
 }
 
-/// Removes the attribute `name` from the node.
+/// Removes the attribute `name` from the node, and returns it.
 pub fn take(node: &mut NodeProto, name: &str) -> Option<AttributeProto> {
     let position = node.attribute.iter().position(|attribute| attribute.name() == name)?;
     Some(node.attribute.remove(position))
@@ -93,7 +93,7 @@ pub fn set_text(node: &mut NodeProto, name: &str, value: &str) {
     node.attribute.push(AttributeProto { name, r#type: Some(STRING), s: value, ..Default::default() });
 }
 
-/// A new node of the default domain.
+/// Returns a new node of the default domain.
 pub fn make(op_type: &str, name: &str, inputs: &[&str], output: &str) -> NodeProto {
     NodeProto {
         name: Some(name.into()),
@@ -109,7 +109,7 @@ pub fn is_suppression(node: &NodeProto) -> bool {
     node.op_type() == "NonMaxSuppression" || node.op_type().contains("NMS")
 }
 
-/// Operators whose outputs have shapes that depend on values.
+/// Operators whose output shapes depend on input values.
 pub const SHAPED_BY_VALUES: [&str; 4] = ["NonZero", "NonMaxSuppression", "Unique", "Compress"];
 
 /// Whether `alpha` or `beta` of a Gemm is not 1.
@@ -117,11 +117,11 @@ pub fn is_scaled(node: &NodeProto) -> bool {
     ["alpha", "beta"].iter().any(|name| float(node, name).is_some_and(|value| value != 1.0))
 }
 
-/// Operators that multiply with a weight.
+/// Operators that multiply their input by a weight.
 pub const PRODUCTS: [&str; 4] = ["Conv", "ConvTranspose", "Gemm", "MatMul"];
 
-/// Multiply-adds of a convolution, a matrix product, an Einsum or a recurrent operator, by the shapes of tensors; 0 for other nodes.
-/// `None` where a shape is unknown.
+/// Returns the multiply-adds of a convolution, a matrix product, an Einsum or a recurrent operator, by the shapes of
+/// tensors; 0 for other nodes. `None` if a shape is unknown.
 pub fn multiply_adds(node: &NodeProto, shape: impl Fn(&str) -> Option<Vec<usize>>) -> Option<usize> {
     let size = |dims: &[usize]| dims.iter().product::<usize>();
     let input = |i: usize| node.input.get(i).and_then(|name| shape(name));
@@ -143,7 +143,7 @@ pub fn multiply_adds(node: &NodeProto, shape: impl Fn(&str) -> Option<Vec<usize>
             }
             Some(sizes.values().product())
         }
-        // A step of a sample multiplies its input by all weights, and the state before it.
+        // Each step of each sample multiplies its input and the previous state by all their weights.
         "LSTM" | "GRU" | "RNN" => {
             let steps = input(0)?.iter().take(2).product::<usize>();
             Some(steps * (size(&input(1)?) + size(&input(2)?)))
@@ -152,7 +152,7 @@ pub fn multiply_adds(node: &NodeProto, shape: impl Fn(&str) -> Option<Vec<usize>
     }
 }
 
-/// The letters of an Einsum without an ellipsis, in which no tensor has a letter twice.
+/// The equation of an Einsum, without an ellipsis and without a letter twice in one tensor.
 pub struct Equation {
     /// Letters of each operand.
     pub inputs: Vec<Vec<char>>,
@@ -161,7 +161,7 @@ pub struct Equation {
 }
 
 impl Equation {
-    /// The equation of a node; `None` for other nodes and other equations.
+    /// Returns the equation of an Einsum; `None` for other operators and other forms of equations.
     pub fn of(node: &NodeProto) -> Option<Equation> {
         let attribute = node.attribute.iter().find(|attribute| attribute.name() == "equation")?;
         let text: String = std::str::from_utf8(attribute.s.as_ref()?).ok()?.chars().filter(|c| *c != ' ').collect();
@@ -171,7 +171,7 @@ impl Equation {
             *counts.entry(*letter).or_default() += 1;
             counts
         });
-        // Without an output: the letters that occur once, in alphabetical order.
+        // An equation without an output means the letters that occur once, in alphabetical order.
         let once = || all.iter().filter(|(_, n)| **n == 1).map(|(letter, _)| *letter).collect();
         let output: Vec<char> = output.map_or_else(once, |output| output.chars().collect());
         let is_once = |letters: &Vec<char>| {
@@ -185,7 +185,7 @@ impl Equation {
     }
 }
 
-/// The axis of the output channels of the weight at `input_idx`; negative counts from the last.
+/// Returns the axis of the output channels in the weight at `input_idx`. A negative axis counts from the last.
 pub fn output_axis(node: &NodeProto, input_idx: usize) -> i64 {
     match (node.op_type(), input_idx) {
         ("ConvTranspose", _) => 1,
@@ -197,28 +197,28 @@ pub fn output_axis(node: &NodeProto, input_idx: usize) -> i64 {
     }
 }
 
-/// The axis of a MatMul operand's columns, if it is a matrix and the second operand: only there do integer kernels
-/// support per-channel scales.
+/// Returns the axis of columns of a MatMul operand if the operand is a matrix and the second one. Integer kernels
+/// support per-channel scales only there.
 pub fn columns(input_idx: usize, rank: usize) -> Option<usize> {
     (input_idx == 1 && rank == 2).then_some(1)
 }
 
-/// The axis that the operator sums over, in the weight at `input_idx`; negative counts from the last. In a
-/// convolution's weight it is the axis of the input channels.
+/// Returns the axis of the weight at `input_idx` that the operator sums over. A negative axis counts from the last. In
+/// a convolution's weight it is the axis of the input channels.
 pub fn reduction_axis(node: &NodeProto, input_idx: usize) -> i64 {
-    // The other one of the first two or the last two axes.
+    // It is the other axis of the first two or the last two.
     match output_axis(node, input_idx) {
         axis if axis < 0 => -3 - axis,
         axis => 1 - axis,
     }
 }
 
-/// `axis` of a tensor with `rank` dimensions, counted from the first and clamped.
+/// Returns `axis` of a tensor with `rank` dimensions, counted from the first and clamped to existing axes.
 pub fn axis_position(axis: i64, rank: usize) -> usize {
     from_first(axis, rank).clamp(0, rank.max(1) as i64 - 1) as usize
 }
 
-/// `axis` of a tensor with `rank` dimensions, counted from the first; out of range where it was.
+/// Returns `axis` of a tensor with `rank` dimensions, counted from the first. An axis out of range is not corrected.
 pub fn from_first(axis: i64, rank: usize) -> i64 {
     if axis < 0 { axis + rank as i64 } else { axis }
 }

@@ -1,4 +1,4 @@
-//! Checks the output files of a run: none that it reads, none twice, nothing but files.
+//! Checks that a run writes no file that it reads, no file twice, and nothing but regular files.
 
 use super::external;
 use super::staged::{data_path, folder_of, target_of, temporary_in};
@@ -12,25 +12,25 @@ use std::path::{Path, PathBuf};
 /// A file that a run reads or writes.
 #[derive(Debug, Clone)]
 pub struct RunFile {
-    /// Its role in the run, as messages name it after "the": "sidecar of `a.onnx`".
+    /// Role of the file, as messages show it after "the", such as "sidecar of `a.onnx`".
     pub role: String,
-    /// Where it is.
+    /// Path of the file.
     pub path: PathBuf,
 }
 
 impl RunFile {
-    /// The file at `path`.
+    /// Returns the file at `path`.
     pub fn new(role: impl Into<String>, path: &Path) -> RunFile {
         RunFile { role: role.into(), path: path.to_path_buf() }
     }
 
-    /// An output model, and the external data file that may be written beside it.
+    /// Returns an output model and the external data file that may be written beside it.
     pub fn written_model(role: &str, path: &Path) -> [RunFile; 2] {
         let data = RunFile::new(format!("external data of the {role}"), &data_path(path));
         [RunFile::new(role, path), data]
     }
 
-    /// An input model and its external data files; these are unknown where the model cannot be read.
+    /// Returns an input model and its external data files. If the model cannot be read, it returns the model alone.
     pub fn read_model(role: &str, path: &Path) -> Vec<RunFile> {
         let external = super::load(path).map(|mut model| external::files(&mut model));
         let folder = path.parent().unwrap_or(Path::new(""));
@@ -41,7 +41,7 @@ impl RunFile {
     }
 }
 
-/// Identifies an existing file, whatever path leads to it.
+/// Returns the identity of an existing file, the same for every path that leads to it.
 #[cfg(unix)]
 fn identity(path: &Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
@@ -49,18 +49,18 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     Some((metadata.dev(), metadata.ino()))
 }
 
-/// Identifies an existing file, whatever path leads to it, except for hard links.
+/// Returns the identity of an existing file, the same for every path that leads to it except hard links.
 #[cfg(not(unix))]
 fn identity(path: &Path) -> Option<PathBuf> {
     path.canonicalize().ok()
 }
 
 /// Refuses outputs that a run must not write: a file that it reads, under any name; the same file twice; a path that is
-/// not a file or cannot be written. Calls `read` only where an output exists already. Then creates the outputs' folders
-/// and checks that they can be written.
+/// not a file or cannot be written. Then creates the outputs' folders and checks that they can be written. `read` lists
+/// the files that the run reads. It is called only if an output exists already.
 ///
 /// # Errors
-/// If an output is refused. The message starts with the output's path or its folder's.
+/// If an output is refused. The message starts with the path of the output or of its folder.
 pub fn check_outputs(written: &[RunFile], read: impl FnOnce(&mut dyn FnMut(RunFile))) -> Result<MadeFolders> {
     ensure_apart(written, read)?;
     let mut made = MadeFolders(Vec::new());
@@ -77,7 +77,7 @@ pub fn check_outputs(written: &[RunFile], read: impl FnOnce(&mut dyn FnMut(RunFi
     Ok(made)
 }
 
-/// Folders that a run has created. Empty ones are removed when this is dropped.
+/// Folders that a run has created. On drop, folders that are still empty are removed.
 #[must_use]
 pub struct MadeFolders(Vec<PathBuf>);
 
@@ -139,7 +139,7 @@ fn ensure_apart(written: &[RunFile], read: impl FnOnce(&mut dyn FnMut(RunFile)))
     apart
 }
 
-/// Refuses a path that cannot be written as a file, or not without harm.
+/// Refuses `-`, a folder, a device, a pipe, a socket, and a file that cannot be written.
 fn ensure_file(path: &Path) -> Result<()> {
     ensure!(
         path != Path::new("-"),

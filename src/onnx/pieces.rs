@@ -1,20 +1,20 @@
-//! A message as bytes, handed out in pieces: of a large model the bytes are never there as a whole.
+//! Encodes a message piece by piece, so that memory never holds all bytes of a large model.
 
 use super::mapped;
 use bytes::buf::UninitSlice;
 use bytes::{Buf, BufMut};
 use prost::Message;
 
-/// Bytes of a piece, and from which on bytes of a message are a piece of their own.
+/// Size of a piece, in bytes. A field of at least this size is a piece of its own.
 const PIECE: usize = 1 << 16;
 
-/// Hands the bytes of `message` to `take`, in order; after an error nothing more.
+/// Passes the bytes of `message` to `take`, piece by piece in order, until `take` fails.
 ///
 /// # Errors
 /// If `take` fails.
 pub(super) fn encode_into<E>(message: &impl Message, take: &mut dyn FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
     let mut pieces = Pieces { buffer: Vec::with_capacity(PIECE), take, outcome: Ok(()) };
-    // There is always room.
+    // Encoding fails only without room, and there is always room.
     _ = message.encode(&mut pieces);
     pieces.flush();
     pieces.outcome
@@ -35,14 +35,14 @@ impl<E> Pieces<'_, E> {
     }
 }
 
-// SAFETY: all memory is that of the buffer, a `Vec`, which keeps the same promises.
+// SAFETY: all memory belongs to the buffer, a `Vec`, whose `BufMut` meets the same requirements.
 unsafe impl<E> BufMut for Pieces<'_, E> {
     fn remaining_mut(&self) -> usize {
         usize::MAX
     }
 
     unsafe fn advance_mut(&mut self, n: usize) {
-        // SAFETY: the caller promises it of the buffer's memory.
+        // SAFETY: the caller has initialized these `n` bytes, which are the buffer's.
         unsafe { self.buffer.advance_mut(n) }
     }
 

@@ -295,7 +295,7 @@ impl ModelProto {
         self.graph.as_mut().context("model has no graph")
     }
 
-    /// A model of one of its nodes alone, with `constants` and `inputs` for the tensors that the node reads.
+    /// Returns a model of a single node, with `constants` and `inputs` for the tensors that the node reads.
     #[must_use]
     pub fn of_node(&self, node: &NodeProto, constants: Vec<TensorProto>, inputs: Vec<ValueInfoProto>) -> ModelProto {
         let outputs = node.output.iter().filter(|name| !name.is_empty());
@@ -313,21 +313,21 @@ impl ModelProto {
 }
 
 impl GraphProto {
-    /// The initializer with this name.
+    /// Returns the initializer with this name.
     pub fn initializer_named(&self, name: &str) -> Option<&TensorProto> {
         self.initializer.iter().find(|tensor| tensor.name() == name)
     }
 }
 
 impl ValueInfoProto {
-    /// A tensor with an element type, as its number in `TensorProto.DataType`, and an unknown shape.
+    /// Returns a tensor value of unknown shape. `data_type` is a number of `TensorProto.DataType`.
     pub fn without_shape(name: &str, data_type: i32) -> ValueInfoProto {
         let tensor_type = Some(TensorType { elem_type: Some(data_type), shape: None });
         let r#type = Some(TypeProto { tensor_type, ..TypeProto::default() });
         ValueInfoProto { name: Some(name.to_string()), r#type, ..ValueInfoProto::default() }
     }
 
-    /// Element type and shape, where it is a tensor.
+    /// Returns the element type and shape if the value is a tensor.
     pub fn tensor_type(&self) -> Option<&TensorType> {
         self.r#type.as_ref()?.tensor_type.as_ref()
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 /// Checks that nodes are in topological order and each tensor has one producer, as every ONNX runtime requires.
 ///
 /// # Errors
-/// If one of these fails; the message names node and tensor.
+/// If a requirement is not met; the message names the node and the tensor.
 pub fn check_sound(model: &ModelProto) -> Result<()> {
     let graph = model.graph()?;
     let mut made: BTreeSet<&str> = graph.input.iter().map(|value| value.name()).collect();

@@ -1,4 +1,4 @@
-//! Sparse tensors, in full: no stage knows them otherwise.
+//! Makes sparse tensors dense, as later stages read dense tensors only.
 
 use super::proto::{GraphProto, ModelProto, SparseTensorProto, TensorProto};
 use super::tensor;
@@ -6,13 +6,13 @@ use super::valid::check_sparse;
 use anyhow::{Context, Result, anyhow, ensure};
 use prost::Message;
 
-/// The most bytes of a sparse tensor in full.
+/// Maximum size of a sparse tensor once it is dense, in bytes.
 const MAX_BYTES: usize = 1 << 30;
 
-/// Puts initializers and attributes of Constant nodes in place of sparse ones.
+/// Replaces sparse initializers and sparse values of Constant nodes by dense ones.
 ///
 /// # Errors
-/// If an index is outside of the shape, or a tensor in full is too large; the message names it.
+/// If an index is outside of the shape, or a dense tensor is too large; the message names the tensor or the node.
 pub fn fill_in(model: &mut ModelProto) -> Result<()> {
     model.graph.as_mut().map_or(Ok(()), of_graph)
 }

@@ -33,13 +33,13 @@ struct StagedFile {
     file: NamedTempFile,
     /// The path that the caller gave.
     path: PathBuf,
-    /// The file that it leads to.
+    /// The file that `path` leads to, through symbolic links.
     target: PathBuf,
 }
 
 impl Staged {
-    /// Writes `model` for `path`. Large tensors go to `<file name>.data` beside it if `external_data` is set or the
-    /// message would be too large for protobuf.
+    /// Writes `model` to a temporary file for `path`. Large tensors go to `<file name>.data` beside it if
+    /// `external_data` is set or the message would be too large for protobuf.
     ///
     /// # Errors
     /// If the folder cannot be written. The message starts with the path.
@@ -69,7 +69,7 @@ impl Staged {
         staged.commit()
     }
 
-    /// Writes `contents` for `path`.
+    /// Writes `contents` to a temporary file for `path`.
     ///
     /// # Errors
     /// If the folder cannot be written. The message starts with the path.
@@ -78,17 +78,17 @@ impl Staged {
         stage().with_context(|| format!("`{}`", path.display()))
     }
 
-    /// SHA-256 of what was written for `path`, in hexadecimal.
+    /// Returns the SHA-256 of the contents that were written for `path`, in hexadecimal.
     ///
     /// # Errors
-    /// If nothing was, or it cannot be read. The message starts with the path.
+    /// If nothing was written for `path`, or the file cannot be read. The message starts with the path.
     pub fn sha256(&self, path: &Path) -> Result<String> {
         let staged = self.files.iter().find(|staged| staged.path == path);
         let staged = staged.context("internal error: nothing was staged")?;
         sha256(staged.file.path()).with_context(|| format!("`{}`", path.display()))
     }
 
-    /// A temporary file that will be renamed to `path`.
+    /// Creates a temporary file that will be renamed to `path`.
     fn create(&mut self, path: &Path) -> Result<&mut File> {
         let target = target_of(path)?;
         let folder = folder_of(&target);
@@ -105,7 +105,7 @@ impl Staged {
         Ok(staged.file.as_file_mut())
     }
 
-    /// Renames the files once all are synced. A file that was dropped before leaves nothing.
+    /// Renames the files once all are synced. Without a commit, the temporary files are deleted on drop.
     ///
     /// # Errors
     /// If a file cannot be synced or renamed. The message starts with its path.
@@ -121,7 +121,7 @@ impl Staged {
         }
         let folders: BTreeSet<PathBuf> =
             self.files.iter().map(|staged| folder_of(&staged.target).to_path_buf()).collect();
-        // So that runs to the same files at the same time do not mix theirs, where folders can be locked.
+        // The locks keep concurrent runs to the same paths from mixing their files, where folders can be locked.
         let locked: Vec<File> = folders.iter().filter_map(|folder| File::open(folder).ok()).collect();
         locked.iter().for_each(|folder| drop(folder.lock()));
         for StagedFile { file, path, target } in self.files {
@@ -132,13 +132,13 @@ impl Staged {
     }
 }
 
-/// The external data file of the model at `path`.
+/// Returns the path of the external data file of the model at `path`.
 pub(super) fn data_path(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!("{name}.data"))
 }
 
-/// The folder of a file.
+/// Returns the folder of a file.
 pub(super) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -146,7 +146,7 @@ pub(super) fn folder_of(path: &Path) -> &Path {
 /// Maximum links to follow from one path, as in Linux.
 const MAX_LINKS: usize = 40;
 
-/// The file that is written for `path`: the target of symbolic links, whether or not it exists.
+/// Returns the file that is written for `path`: the target of symbolic links, whether or not it exists.
 ///
 /// # Errors
 /// If links form a circle, or one cannot be read.
@@ -169,11 +169,11 @@ const TEMPORARY_PREFIX: &str = ".mqq-";
 /// Suffix of temporary file names.
 const TEMPORARY_SUFFIX: &str = ".tmp";
 
-/// Maximum attempts to create a temporary file where other runs delete it.
+/// Maximum attempts to create a temporary file while other runs delete it.
 const MAX_ATTEMPTS: usize = 100;
 
-/// A file in `folder` that is deleted on drop and locked while this process lives. It has the permissions of the file
-/// that it replaces, or those of the umask.
+/// Creates a file in `folder` that is deleted on drop and locked while this process lives. It gets the permissions of
+/// the file that it replaces, or the permissions that the umask allows.
 pub(super) fn temporary_in(folder: &Path, replaced: Option<&Metadata>) -> Result<NamedTempFile> {
     let prefix = format!("{TEMPORARY_PREFIX}{}-", std::process::id());
     let mut builder = tempfile::Builder::new();
@@ -188,12 +188,12 @@ pub(super) fn temporary_in(folder: &Path, replaced: Option<&Metadata>) -> Result
     let _ = replaced;
     for _ in 0..MAX_ATTEMPTS {
         let file = builder.tempfile_in(folder).map_err(|error| {
-            // Without the name of the temporary file.
+            // The message leaves out the name of the temporary file.
             let text = error.to_string();
             anyhow!("{}", text.split_once(" at path \"").map_or(text.as_str(), |(text, _)| text))
         })?;
-        // Before it was locked, a run that cleans up may have taken it for abandoned. Where files cannot be locked,
-        // none are deleted.
+        // Before the lock, another run may have deleted the file as abandoned. Where files cannot be locked, none are
+        // deleted.
         let is_taken = matches!(file.as_file().try_lock(), Err(TryLockError::WouldBlock));
         if !is_taken && file.path().exists() {
             return Ok(file);

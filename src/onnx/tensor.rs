@@ -1,4 +1,4 @@
-//! Values of a `TensorProto`, however they are stored, and tensors from values.
+//! Reads the values of a `TensorProto` in each of its encodings, and makes tensors of values.
 //!
 //! Sizes are checked against the data before any allocation. Source of the encoding: `onnx.proto`, `TensorProto` (raw
 //! data is little-endian; narrow types share `int32_data`).
@@ -34,7 +34,8 @@ pub enum DataType {
     Int4 = 22,
 }
 
-/// Bytes per element of a type in `TensorProto.DataType`; `None` for strings and for types that share bytes.
+/// Returns the bytes per element of a type in `TensorProto.DataType`; `None` for strings, complex numbers, 8-bit floats
+/// and types that share bytes.
 pub fn element_bytes(data_type: i32) -> Option<usize> {
     Some(match data_type {
         2 | 3 | 9 => 1,
@@ -45,18 +46,18 @@ pub fn element_bytes(data_type: i32) -> Option<usize> {
     })
 }
 
-/// The tensor of a `TensorProto` file; raw data stays in `bytes`.
+/// Decodes the tensor of a `TensorProto` file. Its raw data shares the memory of `bytes`.
 ///
 /// # Errors
-/// If it is not one.
+/// If `bytes` is not a `TensorProto`.
 pub fn decode(bytes: Bytes) -> Result<TensorProto> {
     TensorProto::decode(bytes).context("is not an ONNX tensor: it does not parse as `TensorProto`")
 }
 
-/// Dimensions, outermost first.
+/// Returns the dimensions of a tensor, outermost first.
 ///
 /// # Errors
-/// If one is negative, or their product does not fit in memory.
+/// If a dimension is negative, or the values do not fit in memory.
 pub fn shape(tensor: &TensorProto) -> Result<Vec<usize>> {
     let dims = &tensor.dims;
     let shape: Result<Vec<usize>, _> = dims.iter().map(|&dim| usize::try_from(dim)).collect();
@@ -66,16 +67,16 @@ pub fn shape(tensor: &TensorProto) -> Result<Vec<usize>> {
     Ok(shape)
 }
 
-/// The values of a float32 tensor, in row-major order.
+/// Returns the values of a float32 tensor, in row-major order.
 ///
 /// # Errors
-/// If the type is another, the data is in an external file, or the number of values does not match the shape.
+/// If the element type is another, the data is in an external file, or the number of values does not match the shape.
 pub fn f32_values(tensor: &TensorProto) -> Result<Vec<f32>> {
     expect_type(tensor, DataType::Float)?;
     values(tensor, &tensor.float_data, f32::from_le_bytes)
 }
 
-/// The values of an int64 tensor, in row-major order.
+/// Returns the values of an int64 tensor, in row-major order.
 ///
 /// # Errors
 /// As [`f32_values`].
@@ -115,10 +116,10 @@ fn values<T: Copy, const N: usize>(
     Ok(values)
 }
 
-/// Checks that a tensor holds as many values as its shape has places. External data are not looked at.
+/// Checks that the number of values of a tensor fits its shape. External data are not checked.
 ///
 /// # Errors
-/// If it does not, or has no element type.
+/// If the number does not fit, or the tensor has no element type.
 pub fn ensure_whole(tensor: &TensorProto) -> Result<()> {
     if is_external(tensor) {
         return Ok(());
@@ -158,10 +159,11 @@ pub fn ensure_whole(tensor: &TensorProto) -> Result<()> {
     Ok(())
 }
 
-/// The values of a tensor of numbers of whole bytes, little-endian.
+/// Returns the values of a tensor as little-endian bytes.
 ///
 /// # Errors
-/// If it does not hold as many as its shape has places.
+/// If the number of values does not fit the shape, the data is in an external file, or an element does not take whole
+/// bytes.
 pub fn raw_bytes(tensor: &TensorProto) -> Result<Bytes> {
     ensure_whole(tensor)?;
     ensure!(!is_external(tensor), "data are in an external file, expected them in the model");
@@ -187,7 +189,7 @@ pub fn is_external(tensor: &TensorProto) -> bool {
     tensor.data_location == Some(EXTERNAL)
 }
 
-/// A float32 tensor of `values`, stored raw.
+/// Returns a float32 tensor of `values`, stored raw.
 ///
 /// # Errors
 /// If the number of values does not match `shape`.
@@ -196,8 +198,8 @@ pub fn from_f32(name: &str, shape: &[usize], values: &[f32]) -> Result<TensorPro
     from_raw(name, DataType::Float, shape, values.len(), raw)
 }
 
-/// A tensor of integers with at most 32 bits, stored raw: 4-bit ones two to a byte, the first in the low half. Only the
-/// low bits of each value are used.
+/// Returns a tensor of integers with at most 32 bits, stored raw. A byte holds two 4-bit integers, the first in its low
+/// half. Only the low bits of each value are used.
 ///
 /// # Errors
 /// As [`from_f32`].
@@ -218,7 +220,7 @@ pub fn from_integers(name: &str, data_type: DataType, shape: &[usize], values: &
     from_raw(name, data_type, shape, values.len(), raw)
 }
 
-/// An int64 tensor of `values`, stored raw.
+/// Returns an int64 tensor of `values`, stored raw.
 ///
 /// # Errors
 /// As [`from_f32`].

@@ -1,4 +1,4 @@
-//! Requirements of ONNX's checker on a model, as far as they need no shapes.
+//! Requirements of ONNX's checker on a model that can be checked without shapes.
 //!
 //! Sources: `onnx/checker.cc` and `OpSchema::Verify`; `operators.txt` has the signatures.
 
@@ -10,13 +10,13 @@ use anyhow::{Context, Result, anyhow, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-/// The signature of an operator from one version of the operator set on.
+/// The signature of an operator, as of one version of the operator set.
 struct Operator<'a> {
     since: i64,
     inputs: [usize; 2],
     outputs: [usize; 2],
     is_deprecated: bool,
-    /// Name, type, and whether it is required.
+    /// Name and type of each attribute, and whether it is required.
     attributes: Vec<(&'a str, i32, bool)>,
 }
 
@@ -56,7 +56,7 @@ fn type_name(number: i32) -> &'static str {
     usize::try_from(number).ok().and_then(|number| TYPES.get(number)).copied().unwrap_or("undefined")
 }
 
-/// The default domain has two names.
+/// Returns the empty domain for `ai.onnx`, as both name the default domain.
 fn plain(domain: &str) -> &str {
     if domain == "ai.onnx" { "" } else { domain }
 }
@@ -68,7 +68,7 @@ fn shown(domain: &str) -> &str {
 /// Refuses a model that ONNX's checker refuses: operator sets, attributes, numbers of inputs and outputs, sizes of tensors.
 ///
 /// # Errors
-/// If something is wrong; the message names node and attribute, or the tensor.
+/// If a requirement is not met; the message names the node and the attribute, or the tensor.
 pub fn check_valid(model: &ModelProto) -> Result<()> {
     let mut opsets: BTreeMap<&str, i64> = BTreeMap::new();
     for set in &model.opset_import {
@@ -134,7 +134,7 @@ impl Checker<'_> {
         if !domain.is_empty() || is_function {
             return Ok(());
         }
-        // Operators that ONNX does not know are listed by the engine.
+        // The engine reports operators that ONNX does not know.
         let versions = OPERATORS.get(op_type).map(Vec::as_slice).unwrap_or_default();
         let Some(operator) = versions.iter().rev().find(|operator| operator.since <= opset) else { return Ok(()) };
         ensure!(!operator.is_deprecated, "the operator is deprecated in operator set {opset}");
@@ -180,7 +180,7 @@ fn in_range(found: usize, [least, most]: [usize; 2], what: &str) -> Result<()> {
     Ok(())
 }
 
-/// The value must be one, of the declared type.
+/// Checks that an attribute has at most one value, of the declared type.
 fn value(attribute: &AttributeProto) -> Result<()> {
     let given = [
         (1, attribute.f.is_some()),
@@ -214,7 +214,7 @@ fn value(attribute: &AttributeProto) -> Result<()> {
     Ok(())
 }
 
-/// The indices must be inside of the dimensions.
+/// Checks that the indices of a sparse tensor are inside its shape.
 pub(super) fn check_sparse(tensor: &SparseTensorProto) -> Result<()> {
     let values = tensor.values.as_ref().context("has no values")?;
     let n_values: usize = tensor::shape(values)?.iter().product();

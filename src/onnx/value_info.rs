@@ -1,4 +1,4 @@
-//! Element types and shapes of tensors that are known without running anything.
+//! Element types and shapes of tensors, as far as they are known without a run of the model.
 
 use super::proto::{GraphProto, ModelProto, ValueInfoProto};
 use super::tensor::{self, DataType};
@@ -20,8 +20,8 @@ pub struct ValueInfos {
 }
 
 impl ValueInfos {
-    /// The types and shapes in the model: initializers, inputs, outputs, `value_info`, and the element types that
-    /// follow from them.
+    /// Returns the types and shapes of the model's initializers, inputs, outputs and `value_info`, and the element
+    /// types that follow from them.
     pub fn of_model(model: &ModelProto) -> ValueInfos {
         let mut value_info = ValueInfos::default();
         let Some(graph) = &model.graph else { return value_info };
@@ -37,7 +37,7 @@ impl ValueInfos {
         value_info
     }
 
-    /// Adds the type and shape of `tensor`; known values stay where `value_info` has none.
+    /// Adds the type and shape of `tensor`. A known type or shape stays if `value_info` has none.
     pub fn insert(&mut self, tensor: &str, value_info: ValueInfo) {
         let known = self.by_name.entry(tensor.to_string()).or_default();
         known.data_type = value_info.data_type.or(known.data_type);
@@ -65,8 +65,9 @@ impl ValueInfos {
         self.by_name.get(tensor).and_then(|value_info| value_info.data_type) == Some(DataType::Float as i32)
     }
 
-    /// Values of the largest tensor with known shape that depends on the inputs of `model`; 0 where none is known.
-    /// Initializers and tensors computed from them exist once, however many samples run.
+    /// Returns the number of values of the largest tensor with known shape that depends on the inputs of `model`; 0 if
+    /// there is none. Initializers and tensors computed from them alone do not count, as they exist once for all
+    /// samples.
     pub fn largest_activation(&self, model: &ModelProto) -> usize {
         let Some(graph) = &model.graph else { return 0 };
         let initializers: BTreeSet<&str> = graph.initializer.iter().map(|t| t.name()).collect();
@@ -81,12 +82,12 @@ impl ValueInfos {
         shapes.map(|shape| shape.iter().product::<usize>()).max().unwrap_or(0)
     }
 
-    /// Element type of `tensor`, as its number in `TensorProto.DataType`, where it is known.
+    /// Returns the element type of `tensor`, as its number in `TensorProto.DataType`, if it is known.
     pub fn data_type(&self, tensor: &str) -> Option<i32> {
         self.by_name.get(tensor).and_then(|value_info| value_info.data_type)
     }
 
-    /// The shape of `tensor`, where it is known.
+    /// Returns the shape of `tensor`, if it is known.
     pub fn shape(&self, tensor: &str) -> Option<&[usize]> {
         self.by_name.get(tensor)?.shape.as_deref()
     }

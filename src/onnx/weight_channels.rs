@@ -7,13 +7,13 @@ use super::proto::NodeProto;
 /// The channels of a constant weight at a node's second input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WeightChannels {
-    /// Output channels.
+    /// Number of output channels.
     pub n_out: usize,
-    /// Input channels.
+    /// Number of input channels.
     pub n_in: usize,
-    /// Groups of channels.
+    /// Number of groups of channels.
     pub groups: usize,
-    /// Values per pair of output and input channel.
+    /// Number of values per pair of output and input channel.
     pub area: usize,
     /// The output channel of each value of the weight.
     pub outputs: Entries,
@@ -22,10 +22,10 @@ pub struct WeightChannels {
 }
 
 impl WeightChannels {
-    /// The weight of a node, with this shape; `None` for other operators and ranks.
+    /// Returns the channels of a node's weight with the shape `weight`; `None` for other operators and ranks.
     pub fn of(node: &NodeProto, weight: &[usize]) -> Option<WeightChannels> {
         let groups = usize::try_from(node::int(node, "group", 1)).ok().filter(|&n| n > 0)?;
-        // The weight is `[rows, columns]` with `area` values each; each group has its own columns.
+        // The weight is a matrix `[rows, columns]` with `area` values per entry. Each group has columns of its own.
         let (rows, columns, area) = match (node.op_type(), weight) {
             ("Conv" | "ConvTranspose", [rows, columns, kernel @ ..]) if !kernel.is_empty() => {
                 (*rows, *columns, kernel.iter().product::<usize>())
@@ -36,7 +36,7 @@ impl WeightChannels {
         let groups = if weight.len() == 2 { 1 } else { groups };
         let of_rows = Entries::of_axis(columns * area, rows);
         let of_columns = Entries::of_groups(area, columns, rows / groups * columns * area);
-        // Rows are outputs.
+        // In a Gemm with `transB`, as in a Conv, rows are output channels.
         let turned = node.op_type() == "Gemm" && node::int(node, "transB", 0) != 0;
         let (n_out, n_in, outputs, inputs) = match turned || node.op_type() == "Conv" {
             true => (rows, columns * groups, of_rows, of_columns),
@@ -47,23 +47,23 @@ impl WeightChannels {
         some.then_some(WeightChannels { n_out, n_in, groups, area, outputs, inputs })
     }
 
-    /// One factor per channel, like a depthwise convolution with one value.
+    /// Returns the channels of `n` factors, one per channel, like a depthwise convolution with one value per channel.
     pub fn diagonal(n: usize) -> WeightChannels {
         let each = Entries::of_axis(1, n);
         WeightChannels { n_out: n, n_in: n, groups: n, area: 1, outputs: each, inputs: each }
     }
 
-    /// Input channels per group.
+    /// Returns the number of input channels per group.
     pub fn n_in_per_group(&self) -> usize {
         self.n_in / self.groups
     }
 
-    /// Output channels per group.
+    /// Returns the number of output channels per group.
     pub fn n_out_per_group(&self) -> usize {
         self.n_out / self.groups
     }
 
-    /// Output and input channel of the weight's value `i`, in row-major order.
+    /// Returns the output and the input channel of the weight's value at row-major position `i`.
     pub fn ends(&self, i: usize) -> (usize, usize) {
         (self.outputs.of(i), self.inputs.of(i))
     }

@@ -1,9 +1,10 @@
-//! Bypasses nodes that only pass on their first input.
+//! Bypasses nodes that only copy their first input.
 //!
-//! 1. Identity; a Dropout in inference; a Cast to the type that the tensor has; a Transpose that keeps the order of the
-//!    axes; a Concat, Sum, Mean, Max or Min of one tensor.
-//! 2. Their readers read the input instead. Where the node makes an output of the graph, the node in front makes it in its
-//!    place; after a graph input, an initializer or another output of the graph the node stays.
+//! 1. Copies are Identity, a Dropout in inference, a Cast to the type that the tensor has, a Transpose that keeps the
+//! order of the axes, and a Concat, Sum, Mean, Max or Min of one tensor.
+//! 2. Readers of the copy read the copy's input instead. If the copy is an output of the graph, the node that produces
+//! the input produces this output instead. If the input is a graph input, an initializer or another output of the
+//! graph, the node stays.
 //! 3. A node whose input or output a subgraph reads stays, and so does a Dropout with a mask that is read.
 
 use super::renamed_tensors::RenamedTensors;
@@ -49,7 +50,7 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     Ok(vec![Change::BypassedNodes(n_bypassed)])
 }
 
-/// Whether the node passes on its first input as it is.
+/// Whether the node only copies its first input.
 fn only_copies(index: &GraphIndex, value_info: &ValueInfos, node: &NodeProto) -> bool {
     let [input, others @ ..] = node.input.as_slice() else { return false };
     if input.is_empty() || !node::is_standard(node) {

@@ -1,14 +1,15 @@
-//! Removes Transposes that undo each other across nodes for which the order of the axes does not matter.
+//! Removes Transposes that undo each other across nodes that can run on another order of the axes.
 //!
-//! Exports of networks with channels last have one Transpose before and one behind every convolution, with
-//! normalization, activation and residual sums between them, where no pattern of a backend finds them. Between Transposes of one order
-//! and Transposes of the inverse order, nodes can run on the axes as they were before the former:
+//! Exports of networks with channels last have a Transpose before and behind every convolution. Normalization,
+//! activation and residual sums stand between two Transposes, where the patterns of a backend do not match. Between
+//! Transposes of one order and Transposes of the inverse order, nodes can run on the original order of the axes:
 //!
 //! 1. elementwise operators, with constants that have at most one axis with several values;
-//! 2. Concat, Split, Softmax, Pad and reductions that keep their axes, with other axes.
+//! 2. Concat, Split, Softmax, Pad and reductions that keep their axes, once their axes are renumbered.
 //!
-//! Connected nodes are moved together where more Transposes go than come: a tensor with other readers gets a Transpose.
-//! A moved tensor has the name of the Transpose's output that it stands for.
+//! Connected nodes are moved together, to the original order of the axes, if this removes more Transposes than it adds.
+//! A moved tensor with other readers gets a new Transpose for them. A moved tensor takes the name of the output of the
+//! Transpose that it replaces.
 
 use super::renamed_tensors::RenamedTensors;
 use super::{Change, Pass};
@@ -23,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// The pass; see the module's documentation.
 pub const CANCEL_TRANSPOSES: Pass = Pass { name: "cancel_transposes", run };
 
-/// Operators that work on each value, of all inputs at the same place.
+/// Elementwise operators: an output value depends on the values at the same position of all inputs.
 const ELEMENTWISE: &[&str] = &[
     "Abs", "Add", "Cast", "Ceil", "Celu", "Clip", "Div", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid",
     "HardSwish", "LeakyRelu", "Log", "Max", "Mean", "Min", "Mish", "Mul", "Neg", "PRelu", "Pow", "Reciprocal", "Relu",
@@ -43,7 +44,8 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     })
 }
 
-/// The axes of a Transpose's input in the order of its output; `None` for other nodes and where it is not given.
+/// Returns the axes of a Transpose's input in the order of its output; `None` for other nodes, and if the order is not
+/// given.
 fn order_of(node: &NodeProto) -> Option<Vec<usize>> {
     let is_transpose = node.op_type() == "Transpose" && node::is_standard(node);
     let perm =
@@ -61,17 +63,17 @@ fn inverse(order: &[usize]) -> Vec<usize> {
     inverse
 }
 
-/// The role of a node for Transposes of an order and of the inverse order.
+/// The role of a node between Transposes of an order and Transposes of the inverse order.
 enum TransposeRole {
     /// A Transpose of the order.
     First,
-    /// A Transpose of the inverse order, of a tensor that can be had without the first.
+    /// A Transpose of the inverse order, whose input is available on the original axes.
     Second,
-    /// Can run on the axes as they are before the first: the node then, and new constants by input index.
+    /// A node that can run on the original axes: the moved node, and its new constants by input index.
     Between(Box<NodeProto>, Vec<(usize, TensorProto)>),
 }
 
-/// Removes Transposes of an order and of the inverse order; returns by how many nodes there are fewer.
+/// Removes Transposes of an order and of the inverse order. Returns by how much the number of Transposes falls.
 fn cancel(graph: &mut GraphProto, order: &[usize]) -> Result<usize> {
     let index = GraphIndex::new(graph);
     let roles = roles_of(graph, &index, order);
@@ -84,7 +86,7 @@ fn cancel(graph: &mut GraphProto, order: &[usize]) -> Result<usize> {
     let by_group: BTreeMap<usize, isize> = gains.values().copied().filter(|(_, gain)| *gain > 0).collect();
     let n_removed: isize = by_group.values().sum();
 
-    // Moved tensors have the names of the second Transposes that read them, or new ones.
+    // A moved tensor takes the name of the output of a second Transpose that reads it, or else a new name.
     let mut names = Names::of(graph);
     let mut moved: HashMap<String, String> = HashMap::new();
     let mut renamed = RenamedTensors::default();
@@ -149,8 +151,8 @@ fn cancel(graph: &mut GraphProto, order: &[usize]) -> Result<usize> {
     Ok(n_removed.unsigned_abs())
 }
 
-/// The roles of nodes, by position, for Transposes of an order and of the inverse order; a node between them from which no
-/// second one is reached has none.
+/// Returns the roles of nodes, by position, for Transposes of an order and of the inverse order. A node between them
+/// has no role if no second Transpose follows it.
 fn roles_of(graph: &GraphProto, index: &GraphIndex, order: &[usize]) -> BTreeMap<usize, TransposeRole> {
     let inverse = inverse(order);
     let mut roles: BTreeMap<usize, TransposeRole> = BTreeMap::new();
@@ -158,7 +160,7 @@ fn roles_of(graph: &GraphProto, index: &GraphIndex, order: &[usize]) -> BTreeMap
     for (node_idx, node) in graph.node.iter().enumerate() {
         let order_of_node = order_of(node);
         let is_free = || available.contains(node.input[0].as_str()) && !index.is_output(&node.output[0]);
-        // An order may be its own inverse.
+        // The second role is tried first, as an order may be its own inverse.
         let role = if order_of_node.as_ref() == Some(&inverse) && is_free() {
             TransposeRole::Second
         } else if order_of_node.as_deref() == Some(order) {
@@ -181,8 +183,8 @@ fn roles_of(graph: &GraphProto, index: &GraphIndex, order: &[usize]) -> BTreeMap
     roles
 }
 
-/// For each node with a role its group, the nodes that it is connected with, and by how many Transposes there are fewer
-/// where that is moved.
+/// Returns, for each node with a role, its group of connected nodes, and by how much the number of Transposes falls if
+/// the group is moved.
 fn gains(
     graph: &GraphProto,
     index: &GraphIndex,
@@ -208,17 +210,17 @@ fn gains(
     roles.keys().map(of_node).collect()
 }
 
-/// The names that are not empty.
+/// Returns the names that are not empty.
 fn named(names: &[String]) -> impl Iterator<Item = &String> {
     names.iter().filter(|name| !name.is_empty())
 }
 
-/// Whether a node reads tensors as they are before the first Transpose, once its group is moved.
+/// Whether a node reads tensors on the original axes once its group is moved.
 fn takes_moved(roles: &BTreeMap<usize, TransposeRole>, node_idx: usize) -> bool {
     matches!(roles.get(&node_idx), Some(TransposeRole::Second | TransposeRole::Between(..)))
 }
 
-/// Sets of nodes; each node's entry leads to another of its set.
+/// Disjoint sets of nodes. The entry of a node is another node of its set, or the node itself if it stands for the set.
 struct NodeGroups(Vec<usize>);
 
 impl NodeGroups {
@@ -236,8 +238,8 @@ impl NodeGroups {
     }
 }
 
-/// The node on the axes as they are before a Transpose of this order, with new constants by input index; `None` where it
-/// cannot run on them, or reads tensors that are not available so.
+/// Returns the node on the axes before a Transpose of this order, with new constants by input index; `None` if it
+/// cannot run on these axes, or reads tensors that are not available on them.
 fn between(
     index: &GraphIndex,
     node: &NodeProto,
@@ -299,8 +301,8 @@ fn between(
     Some((moved, constants))
 }
 
-/// A constant operand on the axes as they are before a Transpose of this order: `Some(None)` where it stays as it is, `None`
-/// where it has several axes with more than one value.
+/// Returns a constant operand on the axes before a Transpose of this order. `Some(None)` means that the constant stays
+/// unchanged, `None` that it has several axes with more than one value.
 fn transposed(stored: &TensorProto, order: &[usize]) -> Option<Option<TensorProto>> {
     let shape = tensor::shape(stored).ok()?;
     let missing = order.len().checked_sub(shape.len())?;

@@ -1,15 +1,15 @@
-//! Changes by passes, as values with a fixed wording.
+//! Changes to a float model during preparation, as values with a fixed wording.
 
 use std::fmt;
 
 /// A change to a float model. Its text is part of the sidecar's schema, and [`Change::parse`] reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// The graph was cut at tensors, which are its outputs now.
+    /// The graph was cut at tensors, which are now its outputs.
     Cut(Vec<String>),
     /// Open dimensions of an input were fixed.
     FixedShape {
-        /// ONNX name.
+        /// ONNX name of the input.
         input: String,
         /// The shape before, such as `[N, 3, ?]`.
         before: String,
@@ -27,11 +27,11 @@ pub enum Change {
     LiftedConstants(usize),
     /// Initializers are no longer inputs of the graph.
     TakenOffInputs(usize),
-    /// Nodes that only pass on their input are bypassed.
+    /// Nodes that only copy their input were bypassed.
     BypassedNodes(usize),
     /// Einsum nodes became MatMul.
     TurnedEinsums(usize),
-    /// Nodes whose inputs are initializers became initializers.
+    /// Nodes whose inputs are initializers were computed; their outputs became initializers.
     FoldedConstants(usize),
     /// Transpose nodes that undo each other were removed.
     CancelledTransposes(usize),
@@ -63,7 +63,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// The text of a change behind its count.
+/// The text of a change after its count.
 struct Wording {
     one: &'static str,
     several: &'static str,
@@ -72,7 +72,7 @@ struct Wording {
 }
 
 impl Change {
-    /// Count and wording of a change that has a count.
+    /// Returns the count and the wording of a change; `None` if the change has no count.
     fn wording(&self) -> Option<(usize, Wording)> {
         let (&n, one, several, earlier): (_, _, _, &[_]) = match self {
             Change::Cut(_) | Change::FixedShape { .. } | Change::UpgradedOpset { .. } => return None,
@@ -144,7 +144,7 @@ impl Change {
         Some((n, Wording { one, several, earlier }))
     }
 
-    /// The change with this text; `None` where no change of this version has it.
+    /// Returns the change with this text, also in a wording of earlier versions; `None` for other texts.
     pub fn parse(text: &str) -> Option<Change> {
         const COUNTED: [fn(usize) -> Change; 11] = [
             Change::LiftedConstants,

@@ -1,10 +1,11 @@
 //! Turns Einsum nodes of two tensors into MatMul, which backends run on integers.
 //!
-//! With the letters of the output that both operands have (B), only the first (M) or only the second (N), and those that are
-//! summed over (K), the operands become `[B, M, K]` and `[B, K, N]` by Transpose, and their product the output. Of several letters
-//! of M all but the last come first, and the second operand is the same for them. Several letters of K or N are joined by Reshape,
-//! which needs the shape of the second operand: a constant. Not turned are an ellipsis, a letter twice in an operand, sums over a
-//! single operand, and products without a sum.
+//! Letters of the output are of three kinds: in both operands (B), only in the first (M), or only in the second (N).
+//! The letters that are summed over (K) are in both operands. Transposes give the operands the forms `[B, M, K]` and
+//! `[B, K, N]`, and turn their product into the output. If M has several letters, all but the last stand before B, and
+//! the second operand is broadcast along them. Several letters of K or N are joined by a Reshape, which needs the shape
+//! of the second operand, so that this operand must be constant. A node stays if its equation has an ellipsis, a letter
+//! twice in an operand, a sum over a single operand, or no sum.
 
 use super::{Change, Pass};
 use crate::onnx::graph::drop_unused;
@@ -43,23 +44,23 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     Ok(if n == 0 { Vec::new() } else { vec![Change::TurnedEinsums(n)] })
 }
 
-/// A product of two tensors, by letters.
+/// An Einsum of two tensors as a product, by the letters of its equation.
 struct Product<'n> {
     /// Names of the operands, the constant one second.
     operands: [&'n str; 2],
-    /// Their letters.
+    /// Letters of the operands.
     letters: [Vec<char>; 2],
     output: Vec<char>,
     batch: Vec<char>,
     rows: Vec<char>,
     summed: Vec<char>,
     columns: Vec<char>,
-    /// The shape of the second operand, where it is constant.
+    /// The shape of the second operand, if it is constant.
     shape: Option<&'n Vec<usize>>,
 }
 
 impl<'n> Product<'n> {
-    /// The product of an Einsum that can be turned.
+    /// Returns the product of an Einsum that can become a MatMul; `None` for other nodes.
     fn of(node: &'n NodeProto, constants: &'n BTreeMap<String, Vec<usize>>) -> Option<Product<'n>> {
         let ([first, second], [_]) = (&node.input[..], &node.output[..]) else { return None };
         if !node::is_standard(node) {
@@ -92,7 +93,7 @@ impl<'n> Product<'n> {
         (is_product && is_shaped).then_some(product)
     }
 
-    /// Sizes of letters of the second operand.
+    /// Returns the sizes of those `letters` that the second operand has; empty if its shape is unknown.
     fn sizes(&self, letters: &[char]) -> Vec<i64> {
         let size = |letter: &char| {
             let axis = self.letters[1].iter().position(|other| other == letter)?;
@@ -109,7 +110,8 @@ struct NewNodes {
 }
 
 impl NewNodes {
-    /// Adds the nodes in place of `einsum`, and constants with shapes to the graph.
+    /// Adds the nodes that replace `einsum`. Adds their constants to the graph, and the names of the constants to
+    /// `shapes`.
     fn turn(
         &mut self,
         einsum: &NodeProto,
@@ -138,13 +140,13 @@ impl NewNodes {
         let split = (columns.len() > 1).then(|| [&leading[..], &product.sizes(columns)].concat());
         let result = self.reshaped(result, split, graph, shapes)?;
         let result = self.transposed(&result, &of_product, output);
-        // The last of these nodes makes the output.
+        // The last of the new nodes produces the output of the Einsum.
         let last = self.nodes.iter_mut().rfind(|node| node.output.first() == Some(&result));
         last.into_iter().for_each(|last| last.output[0] = made.to_string());
         Ok(())
     }
 
-    /// The tensor with its axes in another order.
+    /// Returns the name of the tensor with its axes in another order. Adds a Transpose if the order changes.
     fn transposed(&mut self, tensor: &str, from: &[char], to: &[char]) -> String {
         let axis = |letter: &char| from.iter().position(|other| other == letter).unwrap_or_default() as i64;
         let order: Vec<i64> = to.iter().map(axis).collect();
@@ -159,7 +161,7 @@ impl NewNodes {
         output
     }
 
-    /// The tensor in another shape, if one is given; 0 copies a dimension.
+    /// Returns the name of the tensor in another shape, if one is given, and adds the Reshape. A 0 keeps a dimension.
     fn reshaped(
         &mut self,
         tensor: String,

@@ -1,17 +1,17 @@
 //! Folds BatchNormalization and arithmetic with constants into the Conv, ConvTranspose or Gemm before it.
 //!
-//! BatchNormalization, Add, Sub, Mul and Div with a constant per output channel make `y = gain * x + shift` of an output
-//! `x = w * input + b`. A run of them becomes `w' = w * gain`, `b' = b * gain + shift`, in f64, stored as f32.
-//! It folds only where that is exact:
+//! BatchNormalization, Add, Sub, Mul and Div with a constant per output channel make `y = gain * x + shift` of an
+//! output `x = w * input + b`. A chain of such nodes becomes `w' = w * gain`, `b' = b * gain + shift`, in f64, stored
+//! as f32. A node is folded only where that is exact:
 //!
-//! 1. a normalization is in inference mode, and its parameters are initializers; the constant of the others is a float
-//!    initializer with one value, or one value per channel;
-//! 2. the node before it is one of the three, with a constant float weight (and bias), and its output is
-//!    used by nothing else and is no output of the graph; so never across a Relu;
+//! 1. a normalization is in inference mode, and its parameters are initializers; the constant of an Add, Sub, Mul or
+//! Div is a float initializer with one value, or one value per channel;
+//! 2. the layer before it is a Conv, ConvTranspose or Gemm with a constant float weight (and bias), and the layer's
+//! output has no other use and is no output of the graph; nothing is folded across a Relu;
 //! 3. a Gemm has `alpha = beta = 1` and a constant bias of one entry per column, or none.
 //!
-//! Between the layer and the nodes behind it there may be Transposes, as exports of networks with channels last have them.
-//! A weight with other readers is copied first.
+//! Transposes may stand between the layer and the folded nodes, as in exports of networks with channels last. A weight
+//! with other readers is copied first.
 
 use super::renamed_tensors::RenamedTensors;
 use super::{Change, Pass, is_float_initializer};
@@ -52,9 +52,9 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
 struct Fold {
     /// Position of the layer.
     layer: usize,
-    /// Positions of the nodes that go, each with the index of the input that depends on the layer.
+    /// Positions of the folded nodes, each with the index of the input that depends on the layer.
     folded: Vec<(usize, usize)>,
-    /// Tensors between the layer and the last of them that Transposes read.
+    /// Tensors between the layer and the last folded node that Transposes read.
     transposed: Vec<String>,
     affine: Affine,
     channels: WeightChannels,
@@ -63,7 +63,7 @@ struct Fold {
 }
 
 impl Fold {
-    /// `None` where nothing folds into the node at this position.
+    /// Returns the fold of the layer at this position; `None` if nothing can be folded into it.
     fn of(graph: &GraphProto, index: &GraphIndex, layer: usize) -> Option<Fold> {
         let node = &graph.node[layer];
         let [output] = node.output.as_slice() else { return None };
@@ -81,7 +81,7 @@ impl Fold {
         let n_channels = channels.n_out;
         let bias = match node.input.get(2).filter(|name| !name.is_empty()) {
             None => vec![0.0; n_channels],
-            // A column `[n, 1]` of a Gemm has as many values but another meaning.
+            // A column `[n, 1]` as the bias of a Gemm has as many values, but adds one value per row.
             Some(name) => {
                 let along_last = index.initializer(name)?.dims.last() == Some(&(n_channels as i64));
                 index.floats(name).filter(|bias| along_last && bias.len() == n_channels)?
@@ -114,19 +114,20 @@ impl Fold {
     }
 }
 
-/// The output of a run of nodes by channel, `gain * x + shift` of a layer's output `x` without bias.
+/// The output of a chain of nodes by channel: `gain * x + shift`, where `x` is the layer's output without bias.
 #[derive(Clone)]
 struct Affine {
     gain: Vec<f64>,
     shift: Vec<f64>,
-    /// Axis of the channels in the output of the run.
+    /// Axis of the channels in the output of the chain.
     axis: usize,
-    /// Dimensions of the output.
+    /// Number of dimensions of the output.
     rank: usize,
 }
 
 impl Affine {
-    /// The same with a node behind it that reads the output as its input `input_idx`; `None` where it cannot be folded.
+    /// Returns the chain extended by a node that reads the output as its input `input_idx`; `None` if the node cannot
+    /// be folded.
     fn behind(&self, index: &GraphIndex, node: &NodeProto, input_idx: usize) -> Option<Affine> {
         let mut next = self.clone();
         let channels = next.gain.iter_mut().zip(&mut next.shift);
@@ -165,7 +166,7 @@ impl Affine {
         next.gain.iter().chain(&next.shift).all(is_float32).then_some(next)
     }
 
-    /// The values of a constant operand by channel; `None` where it is none, or differs along other axes.
+    /// Returns the values of a constant operand by channel; `None` if it is not constant, or varies along another axis.
     fn per_channel(&self, index: &GraphIndex, name: &str) -> Option<Vec<f64>> {
         let stored = index.initializer(name)?;
         let shape = tensor::shape(stored).ok()?;
@@ -181,7 +182,7 @@ impl Affine {
         }
     }
 
-    /// Moves the axes as a Transpose does; `None` where it has no order of all axes.
+    /// Moves the channel axis as a Transpose does; `None` if the Transpose does not give the order of all axes.
     fn transpose(&mut self, node: &NodeProto) -> Option<()> {
         let perm = &node::attribute(node, "perm")?.ints;
         self.axis = perm.iter().position(|&axis| axis == self.axis as i64).filter(|_| perm.len() == self.rank)?;

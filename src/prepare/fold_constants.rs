@@ -1,15 +1,17 @@
 //! Computes nodes whose inputs are all initializers.
 //!
-//! The engine runs each of them once, and its outputs become initializers: a weight that is transposed, split or scaled
-//! when the network runs is a constant weight, and a spelled-out normalization has constant factors. A node stays where
+//! The engine runs each such node once, and the node's outputs become initializers. A weight that the network
+//! transposes, splits or scales at run time becomes a constant weight, and a normalization in single operators gets
+//! constant factors. A node stays if
 //!
-//! 1. it makes an output of the graph, has a subgraph, is of another domain than ONNX's, or draws random numbers;
-//! 2. the engine fails on it, or gives another type than the graph has;
-//! 3. its outputs take more than 1 MiB and more than its inputs: a file would grow for nothing. A Cast of float16 to
-//!    float32 is computed all the same: its output is a weight.
+//! 1. it produces an output of the graph, has a subgraph, belongs to another domain than ONNX's, or draws random
+//! numbers;
+//! 2. the engine fails on it, or returns another element type than the graph has;
+//! 3. its outputs take more than 1 MiB and more than its inputs, so that the file would grow without need. A Cast of
+//! float16 to float32 is an exception: its output is a weight.
 //!
-//! A BatchNormalization in training mode, which the engine refuses, goes by the statistics of the constant itself: NFNets
-//! normalize their weights so.
+//! A BatchNormalization in training mode, which the engine refuses, is computed here from the statistics of its
+//! constant input. NFNets standardize their weights in this way.
 
 use super::{Change, FLOAT16, Pass, is_cast_to_float};
 use crate::engine::Parsed;
@@ -25,10 +27,10 @@ use std::collections::{BTreeSet, HashMap};
 /// The pass; see the module's documentation.
 pub const FOLD_CONSTANTS: Pass = Pass { name: "fold_constants", run };
 
-/// Bytes of outputs that are kept, however small the inputs are.
+/// Bytes that the outputs of a node may take in any case, however small its inputs are.
 const MAX_GROWTH: usize = 1 << 20;
 
-/// Operators whose outputs are random.
+/// Operators with random outputs.
 const RANDOM: &[&str] =
     &["Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"];
 
@@ -81,7 +83,7 @@ fn may_fold(index: &GraphIndex, node: &NodeProto) -> bool {
         && !RANDOM.contains(&node.op_type())
 }
 
-/// The outputs of the node that have names, in their order.
+/// Runs the node in the engine. Returns its named outputs, in order.
 fn evaluate(model: &ModelProto, node: &NodeProto, operands: &[&TensorProto]) -> Result<Vec<TensorProto>> {
     let names: Vec<&String> = node.output.iter().filter(|name| !name.is_empty()).collect();
     let alone = model.of_node(node, operands.iter().map(|&operand| operand.clone()).collect(), Vec::new());
@@ -90,8 +92,8 @@ fn evaluate(model: &ModelProto, node: &NodeProto, operands: &[&TensorProto]) -> 
     names.into_iter().zip(values).map(|(name, value)| value.to_proto(name)).collect()
 }
 
-/// The output of a BatchNormalization in training mode, by mean and variance of each channel of its input; its running
-/// statistics must not be read.
+/// Returns the output of a BatchNormalization in training mode, from the mean and variance of each channel of its
+/// input. Fails if another node reads its outputs for statistics.
 fn normalized(index: &GraphIndex, node: &NodeProto, operands: &[&TensorProto]) -> Result<Vec<TensorProto>> {
     let is_read = |name: &&String| !name.is_empty() && !index.consumers(name).is_empty();
     ensure!(!node.output.iter().skip(1).any(|name| is_read(&name)), "its statistics are read");
@@ -129,7 +131,8 @@ fn is_as_expected(value_info: &ValueInfos, outputs: &[TensorProto], operands: &[
     outputs.iter().all(is_of_type) && (may_grow || n_output <= n_input.max(MAX_GROWTH))
 }
 
-/// Bytes of a tensor's values; `None` for text.
+/// Returns the bytes of a tensor's values; `None` for types whose elements do not take whole bytes, as
+/// [`tensor::element_bytes`].
 fn bytes(tensor: &TensorProto) -> Option<usize> {
     let n_values: usize = tensor::shape(tensor).ok()?.iter().product();
     n_values.checked_mul(tensor::element_bytes(tensor.data_type())?)

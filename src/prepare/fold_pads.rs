@@ -1,7 +1,8 @@
 //! Folds a Pad with zeros into the convolutions behind it.
 //!
-//! A Pad that only Convs read as their input goes where it has constant amounts, none below 0, along axes of space
-//! alone, and none of the Convs chooses its own padding (`auto_pad`). The sums become the attribute `pads` of the Convs.
+//! A Pad is folded if all its readers are Convs that read it as their first input, and none of them chooses its own
+//! padding (`auto_pad`). Its amounts must be constant, not negative, and 0 on the batch and channel axes. The amounts
+//! are added to the attribute `pads` of each Conv.
 
 use super::renamed_tensors::RenamedTensors;
 use super::{Change, Pass};
@@ -52,8 +53,8 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     Ok(vec![Change::FoldedPads(n_folded)])
 }
 
-/// The amounts that a Pad adds in front of and behind each axis of space, `[front…, behind…]`; `None` where it does
-/// anything else.
+/// Returns the amounts of zeros that a Pad adds before and after each spatial axis, `[before…, after…]`; `None` for
+/// other nodes and other Pads.
 fn zeros_in_space(index: &GraphIndex, pad: &NodeProto) -> Option<Vec<i64>> {
     let given = |slot: usize| pad.input.get(slot).filter(|name| !name.is_empty());
     let is_zero = given(2).is_none_or(|value| index.floats(value).is_some_and(|values| values == [0.0]));
@@ -68,7 +69,7 @@ fn zeros_in_space(index: &GraphIndex, pad: &NodeProto) -> Option<Vec<i64>> {
     (in_space && amounts.iter().all(|&amount| amount >= 0)).then(|| [&front[2..], &behind[2..]].concat())
 }
 
-/// The padding of a Conv with these amounts more; `None` for other nodes, and where the Conv chooses its padding.
+/// Returns the padding of a Conv plus these amounts; `None` for other nodes, and if the Conv chooses its own padding.
 fn with_padding(conv: &NodeProto, amounts: &[i64]) -> Option<Vec<i64>> {
     let is_conv = conv.op_type() == "Conv" && node::is_standard(conv);
     let own = match node::text(conv, "auto_pad", "NOTSET").as_str() {

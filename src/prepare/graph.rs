@@ -1,4 +1,4 @@
-//! A model ready for placement: loaded, prepared for its target, with types and shapes of its tensors.
+//! Makes a model ready for placement: loads it, prepares it for its target, and finds types and shapes of its tensors.
 
 use super::{Change, check_float, default_opset, multiply_and_add, prepare, static_shapes};
 use crate::engine::Parsed;
@@ -11,30 +11,30 @@ use crate::scheme::Scheme;
 use anyhow::{Context, Result};
 use std::path::Path;
 
-/// A model ready for placement, with the changes that were made.
+/// A model ready for placement, with the changes that preparation made.
 pub struct PreparedGraph {
     /// The prepared model.
     pub model: ModelProto,
-    /// Types and shapes of its tensors.
+    /// Types and shapes of the model's tensors.
     pub value_info: ValueInfos,
     /// The changes that were made, in order.
     pub changes: Vec<Change>,
-    /// Version of the default operator set, before and after.
+    /// Version of the default operator set, before and after preparation.
     pub opset: [i64; 2],
     /// Whether the file had external data.
     pub has_external_data: bool,
     /// Warnings for the user.
     pub warnings: Vec<String>,
-    /// The part of the float model after the tensors that it was cut at.
+    /// The part of the float model behind the tensors at which it was cut; `None` if it was not cut.
     pub tail: Option<ModelProto>,
-    /// The model in the engine; an error where the engine cannot run it.
+    /// The model as the engine has parsed it, or the error of the engine.
     pub parsed: Result<Parsed>,
 }
 
-/// Demands of a target on a model before placement.
+/// The demands of a target on a model before placement.
 #[derive(PartialEq)]
 pub struct Demands {
-    /// Tensors to cut the model at; none for the whole model.
+    /// Tensors at which the model is cut; empty for the whole model.
     pub outputs: Vec<String>,
     /// Minimum version of the default operator set.
     pub min_opset: i64,
@@ -45,14 +45,14 @@ pub struct Demands {
 }
 
 impl Demands {
-    /// The demands of a backend, for a model that is cut at the tensors `outputs`.
+    /// Returns the demands of a backend, for a model that is cut at the tensors `outputs`.
     pub fn of(scheme: &Scheme, outputs: &[String]) -> Demands {
         let Scheme { min_opset, static_shapes, multiply_and_add, .. } = *scheme;
         Demands { outputs: outputs.to_vec(), min_opset, static_shapes, multiply_and_add }
     }
 }
 
-/// Loads a model, cuts it at the tensors `outputs` where there are some, and prepares it for a backend.
+/// Loads a model, cuts it at the tensors `outputs` if there are any, and prepares it for a backend.
 ///
 /// # Errors
 /// If the file is not a float ONNX model, or cannot be upgraded to the backend's operator set.
@@ -71,13 +71,13 @@ pub fn prepare_file(path: &Path, scheme: &Scheme, outputs: &[String], shapes: &S
 }
 
 impl PreparedGraph {
-    /// One line per input with fixed dimensions in place of open ones.
+    /// Returns one line of text per input whose open dimensions were fixed.
     pub fn fixed_shapes(&self) -> Vec<String> {
         let is_shape = |change: &&Change| matches!(change, Change::FixedShape { .. });
         self.changes.iter().filter(is_shape).map(Change::to_string).collect()
     }
 
-    /// Prepares a loaded model; `shapes` fixes inputs with open dimensions.
+    /// Prepares a loaded model. `shapes` fixes inputs with open dimensions.
     ///
     /// # Errors
     /// As [`prepare_file`].
@@ -100,7 +100,7 @@ impl PreparedGraph {
         if demands.multiply_and_add {
             changes.extend(multiply_and_add(&mut model)?);
         }
-        // Placement and all stages behind it follow tensors from node to node, and would never end in a circle.
+        // Placement and all later stages follow tensors from node to node, and would never end in a cycle.
         onnx::check_sound(&model)?;
         let opset = [before, default_opset(&model)?];
         let mut value_info = ValueInfos::of_model(&model);

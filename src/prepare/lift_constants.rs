@@ -1,9 +1,9 @@
 //! Turns constants into initializers.
 //!
-//! 1. A Constant node of numbers becomes an initializer of the same name; one that makes an output of
-//!    the graph, or holds text or a sparse tensor, stays.
-//! 2. An initializer that is also an input of the graph is taken off the inputs: it is a default that
-//!    quantization fixes. IR version 4 is needed for that and set.
+//! 1. A numeric Constant node becomes an initializer with the name of the node's output. A Constant stays if it is an
+//! output of the graph, or holds text or a sparse tensor.
+//! 2. An initializer that is also an input of the graph, and so only its default value, is taken off the inputs. Its
+//! value is then fixed. This needs IR version 4, to which the model is raised.
 
 use super::{Change, Pass};
 use crate::onnx::node;

@@ -1,10 +1,10 @@
-//! Prepares a model for placement; its outputs do not change beyond float rounding.
+//! Prepares a model for placement. Its outputs change by float rounding at most.
 //!
 //! In: a float model as loaded. Out: constants as initializers, copies bypassed, the backend's operator set, batch
-//! normalization and arithmetic with constants folded.
-//! Graph inputs and outputs keep their names. [`PASSES`] is the open list, in the order in which the passes run; each
-//! file says what its pass does and where it must not act. Fixing input shapes and [`multiply_and_add`] are not passes:
-//! only some targets need them. [`PreparedGraph`] does all of this for one target, and each step reports a [`Change`].
+//! normalization and arithmetic with constants folded. Graph inputs and outputs keep their names. [`PASSES`] lists all
+//! passes in the order in which they run. The file of each pass says what the pass does and where it must not act.
+//! Fixed input shapes and [`multiply_and_add`] are not passes, as only some targets need them. [`PreparedGraph`] does
+//! all of this for one target, and each step reports a [`Change`].
 
 mod bypass_copies;
 mod cancel_transposes;
@@ -33,17 +33,18 @@ use crate::onnx::tensor::DataType;
 use anyhow::{Context, Result, anyhow};
 use std::collections::BTreeMap;
 
-/// A change to a model that keeps its outputs.
+/// A step of preparation that changes a model, but not its outputs.
 pub struct Pass {
-    /// Name in messages.
+    /// Name of the pass in messages.
     pub name: &'static str,
-    /// Changes the model so that its operator set has at least this version. Returns the changes; empty where there
-    /// were none. Fails if that is impossible; the message names the node.
+    /// Function that changes the model. The number is the minimum version of the default operator set. Returns the
+    /// changes, or an empty list without any. Fails if a node cannot be changed as needed; the message names the node.
     pub run: fn(&mut ModelProto, i64) -> Result<Vec<Change>>,
 }
 
-/// Every pass. Lifting constants comes first, so that the others find them, and bypassing copies before the upgrade,
-/// which needs some inputs as initializers. Folding comes last, because the upgrade may change the meaning of a node.
+/// All passes, in their order. Constants are lifted first, so that the other passes find them. Copies are bypassed
+/// before the upgrade, which needs some inputs as initializers. Nodes are folded last, because the upgrade may change
+/// the meaning of a node.
 pub const PASSES: &[Pass] = &[
     lift_constants::LIFT_CONSTANTS,
     bypass_copies::BYPASS_COPIES,
@@ -69,7 +70,7 @@ pub fn prepare(model: &mut ModelProto, min_opset: i64) -> Result<Vec<Change>> {
     Ok(changes)
 }
 
-/// Runs the passes that the engine needs, and leaves batch normalizations as they are.
+/// Runs only the passes that the engine needs. Batch normalizations are not folded.
 ///
 /// # Errors
 /// As [`Pass::run`].
@@ -83,24 +84,25 @@ pub fn prepare_unfolded(model: &mut ModelProto) -> Result<()> {
 /// Raises the version of the default operator set to at least `min_opset`.
 ///
 /// # Errors
-/// If a node has no equivalent in that version; the message names it.
+/// If a node has no equivalent in that version; the message names the node.
 pub fn raise_opset(model: &mut ModelProto, min_opset: i64) -> Result<()> {
     (upgrade_opset::UPGRADE_OPSET.run)(model, min_opset).map(drop)
 }
 
-/// Version of the default operator set.
+/// Returns the version of the default operator set.
 ///
 /// # Errors
-/// If the model imports none.
+/// If the model does not import the default operator set.
 pub fn default_opset(model: &ModelProto) -> Result<i64> {
     let import = model.opset_import.iter().find(|set| matches!(set.domain(), "" | "ai.onnx"));
     Ok(import.context("imports no ONNX opset, expected one")?.version())
 }
 
-/// Refuses models that are not float32: quantized ones, float16, and inputs of float64.
+/// Refuses models that are not float32: models with quantized operators, float16 or bfloat16 weights, or inputs of
+/// float16, bfloat16 or float64.
 ///
 /// # Errors
-/// If the model is one; the message names the operators or tensors.
+/// If the model is refused; the message names the operators or the tensor.
 pub fn check_float(model: &ModelProto) -> Result<()> {
     let graph = model.graph()?;
     let mut found: BTreeMap<&str, usize> = BTreeMap::new();

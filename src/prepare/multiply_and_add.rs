@@ -1,9 +1,9 @@
 //! Turns divisions, differences and squares into products and sums, for targets that support these in more places.
 //!
 //! `x / c` becomes `x * (1 / c)`, with the reciprocal rounded to float32, so that quotients change by float rounding.
-//! The others stay bit-identical: `x - c` becomes `x + (-c)`, `c - x` becomes `c + (-x)` with a Neg, and `x ^ 2`
-//! becomes `x * x`. A divisor that is 0 or has no normal reciprocal stays, and so does an exponent 2 that is not a
-//! scalar.
+//! Other results stay bit-identical: `x - c` becomes `x + (-c)`, `c - x` becomes `c + (-x)` with a Neg, and `x ^ 2`
+//! becomes `x * x`. A division stays if the divisor is 0 or has no normal reciprocal. A power stays if the exponent is
+//! not a scalar 2.
 
 use super::{Change, is_float_initializer};
 use crate::onnx::graph::drop_unused;
@@ -13,7 +13,8 @@ use crate::onnx::proto::{GraphProto, ModelProto, NodeProto};
 use crate::onnx::tensor;
 use anyhow::Result;
 
-/// Replaces every Div, Sub and Pow with an initializer. Returns their number as a change; empty without any.
+/// Replaces Div, Sub and Pow nodes that have an initializer as an operand. Returns their number as a change, or an
+/// empty list without any.
 ///
 /// # Errors
 /// If the model has no graph.
@@ -37,7 +38,7 @@ pub fn multiply_and_add(model: &mut ModelProto) -> Result<Vec<Change>> {
     })
 }
 
-/// The replacement of a node with a constant.
+/// The replacement of a node that has a constant operand.
 enum Form {
     /// The operator `op_type` with the first input and a constant of this shape and these values.
     With { op_type: &'static str, shape: Vec<usize>, values: Vec<f32> },
@@ -61,13 +62,13 @@ fn form(graph: &GraphProto, node: &NodeProto) -> Option<Form> {
         "Div" => with("Mul", f32::recip, |value| value.is_normal()),
         "Sub" if constant(graph, first).is_some() => Some(Form::MinusVariable),
         "Sub" => with("Add", |value| -value, |_| true),
-        // A constant with a higher rank would give the power its rank.
+        // A constant of a higher rank than the base would give its rank to the power.
         "Pow" => (constant(graph, second)? == (vec![], vec![2.0])).then_some(Form::Square),
         _ => None,
     }
 }
 
-/// Shape and values of a float initializer that is not a graph input.
+/// Returns the shape and the values of a float initializer that is not a graph input.
 fn constant(graph: &GraphProto, name: &str) -> Option<(Vec<usize>, Vec<f32>)> {
     if !is_float_initializer(graph, name) || graph.input.iter().any(|input| input.name() == name) {
         return None;

@@ -1,8 +1,8 @@
 //! Turns means over all positions into GlobalAveragePool, which more backends run on integers than ReduceMean.
 //!
-//! A ReduceMean over all axes behind the second becomes a GlobalAveragePool, with a Flatten where the axes are dropped.
-//! Only layers and nodes that move values may read it: a mean that is subtracted or divided by belongs to a
-//! normalization.
+//! A ReduceMean over all axes after the second becomes a GlobalAveragePool, with a Flatten if the mean drops these
+//! axes. All readers of the mean must be layers or nodes that only move values. A mean that is subtracted or divided by
+//! belongs to a normalization, and stays.
 
 use super::{Change, Pass};
 use crate::onnx::graph::{GraphIndex, drop_unused};
@@ -15,11 +15,11 @@ use std::collections::{BTreeSet, HashMap};
 /// The pass; see the module's documentation.
 pub const POOL_MEANS: Pass = Pass { name: "pool_means", run };
 
-/// Operators that may read a mean.
+/// Operators that may read a mean which becomes pooling.
 const READERS: &[&str] =
     &["Conv", "Dropout", "Flatten", "Gemm", "MatMul", "Reshape", "Squeeze", "Transpose", "Unsqueeze"];
 
-/// Operators whose output has as many dimensions as their input with the most.
+/// Operators whose output has the rank of the input with the highest rank.
 const KEEP_RANK: &[&str] = &[
     "Add", "AveragePool", "BatchNormalization", "Clip", "Concat", "Div", "Dropout", "Elu", "Erf", "Gelu",
     "HardSigmoid", "HardSwish", "InstanceNormalization", "LeakyRelu", "MaxPool", "Mish", "Mul", "PRelu", "Pad", "Pow",
@@ -54,7 +54,7 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     Ok(vec![Change::PooledMeans(n_found)])
 }
 
-/// Positions of the nodes that become pooling.
+/// Returns the positions of the nodes that become pooling.
 fn means(graph: &GraphProto) -> Vec<usize> {
     let index = GraphIndex::new(graph);
     let declared = graph.input.iter().chain(&graph.value_info);
@@ -82,7 +82,7 @@ fn means(graph: &GraphProto) -> Vec<usize> {
     found
 }
 
-/// Whether a node is a mean over all positions of a tensor of `rank` dimensions that only layers read.
+/// Whether a node is a mean over all positions of a tensor with `rank` dimensions, read by [`READERS`] alone.
 fn is_mean_of_positions(graph: &GraphProto, index: &GraphIndex, mean: &NodeProto, rank: usize) -> bool {
     let [output] = mean.output.as_slice() else { return false };
     if mean.op_type() != "ReduceMean" || !node::is_standard(mean) || rank < 3 {

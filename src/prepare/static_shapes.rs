@@ -1,8 +1,8 @@
 //! Fixes open dimensions, for targets that require it.
 //!
-//! In: a model and a shape for each of its inputs. Out: the model with these shapes; a named dimension of an input gets
-//! the same number everywhere. Nodes and constants stay: a Reshape to another batch size contradicts the shapes, and
-//! later shape inference finds that.
+//! In: a model and a shape for each of its inputs. Out: the model with these shapes. A named dimension of an input gets
+//! the same number in outputs and `value_info`. Nodes and constants stay unchanged. A Reshape to another batch size
+//! contradicts the new shapes, which later shape inference finds.
 
 use super::Change;
 use crate::diag::WithHint;
@@ -12,10 +12,10 @@ use crate::onnx::value_info::ValueInfos;
 use anyhow::{Result, anyhow, ensure};
 use std::collections::BTreeMap;
 
-/// Gives the inputs the shapes in `shapes`. Returns the changes; empty where nothing was open.
+/// Gives the inputs the shapes in `shapes`. Returns the changes, or an empty list if no dimension was open.
 ///
 /// # Errors
-/// If one dimension's name would stand for two numbers.
+/// If one dimension name would stand for two numbers.
 pub fn fix_inputs(model: &mut ModelProto, shapes: &BTreeMap<String, Vec<usize>>) -> Result<Vec<Change>> {
     let graph = model.graph_mut()?;
     let mut bound: BTreeMap<String, (usize, String)> = BTreeMap::new();
@@ -58,7 +58,7 @@ pub fn fix_inputs(model: &mut ModelProto, shapes: &BTreeMap<String, Vec<usize>>)
     Ok(changes)
 }
 
-/// Fixes open dimensions of the outputs and `value_info`, as far as they are known.
+/// Fixes the open dimensions of outputs and `value_info` for which `value_info` knows the shape.
 pub fn fill_in(model: &mut ModelProto, value_info: &ValueInfos) {
     let Some(graph) = &mut model.graph else { return };
     for value in graph.output.iter_mut().chain(&mut graph.value_info) {
@@ -90,7 +90,7 @@ fn fix(dim: &mut Dimension, n: usize) -> bool {
     was_open
 }
 
-/// Text such as `[N, 3, ?]`.
+/// Returns a shape as text, such as `[N, 3, ?]`.
 fn show(shape: Option<&TensorShapeProto>) -> String {
     let Some(shape) = shape else { return "(none)".to_string() };
     let dim = |dim: &Dimension| match (dim.dim_value, dim.dim_param.as_deref()) {

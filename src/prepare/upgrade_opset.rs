@@ -1,8 +1,8 @@
-//! Upgrades the default operator set to a version, from 7 on.
+//! Upgrades the default operator set, from version 7 or later, to a newer version.
 //!
 //! [`ADAPTERS`] lists, per operator, the version at which its meaning or signature changed, and the adapter. A version
 //! that only admitted more types, or made a required input optional, needs no adapter and is not listed. Subgraphs are
-//! upgraded with their graph. Functions of the model have imports of their own and stay.
+//! upgraded with their graph. Functions of the model have opset imports of their own and stay unchanged.
 //!
 //! Source: ONNX, `docs/Changelog.md`.
 
@@ -17,27 +17,27 @@ use crate::onnx::value_info::ValueInfos;
 use anyhow::{Context, Result, anyhow, ensure};
 use std::collections::BTreeSet;
 
-/// Lowest version that can be upgraded.
+/// Oldest version that can be upgraded.
 const OLDEST: i64 = 7;
 
 /// The pass; see the module's documentation.
 pub const UPGRADE_OPSET: Pass = Pass { name: "upgrade_opset", run };
 
-/// The input of an adapter.
+/// A node of an earlier version, as the input of an adapter.
 struct OldNode<'a> {
     node: NodeProto,
     names: &'a mut Names,
     initializers: &'a mut Vec<TensorProto>,
     value_info: &'a ValueInfos,
-    /// Initializers of the graph, besides the new ones.
+    /// Initializers of the graph before the upgrade.
     known: &'a [TensorProto],
-    /// Tensors that a node reads, or that are graph outputs.
+    /// Outputs of nodes that a node reads or that are graph outputs.
     used: &'a BTreeSet<String>,
 }
 
 type Adapter = fn(OldNode) -> Result<Vec<NodeProto>>;
 
-/// Operators, version at which they changed, and adapter for nodes of earlier versions.
+/// Operators, the version at which they changed, and the adapter for nodes of earlier versions.
 const ADAPTERS: &[(&[&str], i64, Adapter)] = &[
     (&["Upsample"], 10, upsample),
     (&["Resize"], 11, resize),
@@ -61,7 +61,8 @@ const ADAPTERS: &[(&[&str], i64, Adapter)] = &[
     (&["GroupNormalization"], 21, |old| unsupported(old, "its scale changed from groups to channels at version 21")),
 ];
 
-/// Without ReduceSum, whose axes became an input earlier.
+/// Reductions whose axes became an input at version 18. ReduceSum is not among them, as its axes became an input at
+/// version 13.
 const REDUCTIONS: &[&str] = &[
     "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
     "ReduceSumSquare",
@@ -146,14 +147,14 @@ fn unsupported(_site: OldNode, why: &str) -> Result<Vec<NodeProto>> {
 }
 
 impl OldNode<'_> {
-    /// A new initializer for a value that was an attribute.
+    /// Adds an initializer for a value that was an attribute. Returns its name.
     fn constant(&mut self, what: &str, make: impl FnOnce(&str) -> Result<TensorProto>) -> Result<String> {
         let name = self.names.fresh(&format!("{}_{what}", node_name(&self.node)));
         self.initializers.push(make(&name)?);
         Ok(name)
     }
 
-    /// The values of a constant; empty where it is computed.
+    /// Returns the values of a float initializer; empty if a node computes the tensor.
     fn floats(&self, name: &str) -> Vec<f32> {
         let mut tensors = self.known.iter().chain(self.initializers.iter());
         let tensor = tensors.find(|tensor| tensor.name() == name);
@@ -175,8 +176,8 @@ fn ints_to_input(mut old: OldNode, name: &str, position: usize) -> Result<Vec<No
     Ok(vec![old.node])
 }
 
-/// Upsample of opset 7 has `scales` as an attribute, of opset 9 as an input; both sample like a Resize with asymmetric
-/// coordinates.
+/// Upsample has `scales` as an attribute in opset 7, and as an input in opset 9. Both versions sample like a Resize
+/// with asymmetric coordinates.
 fn upsample(mut old: OldNode) -> Result<Vec<NodeProto>> {
     if let Some(scales) = node::take(&mut old.node, "scales") {
         let values = scales.floats;
@@ -184,7 +185,7 @@ fn upsample(mut old: OldNode) -> Result<Vec<NodeProto>> {
         old.node.input.truncate(1);
         old.node.input.push(name);
     }
-    // The adapter of Resize does the rest.
+    // The adapter of Resize, which follows, does all other changes.
     old.node.op_type = Some("Resize".into());
     Ok(vec![old.node])
 }
@@ -197,7 +198,7 @@ fn resize(mut old: OldNode) -> Result<Vec<NodeProto>> {
     node::set_text(&mut old.node, "mode", &mode);
     node::set_text(&mut old.node, "coordinate_transformation_mode", "asymmetric");
     if mode == "nearest" {
-        // The standard left the rounding open; this is ONNX Runtime's, which rounds up where it reduces.
+        // The standard left the rounding open. ONNX Runtime rounds up if the scale reduces the size.
         let scales = old.floats(&old.node.input[2]);
         let reduces = scales.iter().any(|&scale| scale < 1.0);
         ensure!(
@@ -270,7 +271,7 @@ fn batch_normalization(mut old: OldNode) -> Result<Vec<NodeProto>> {
     Ok(vec![old.node])
 }
 
-/// Before opset 14 outputs for the statistics mean training.
+/// Before opset 14, outputs for the statistics mean training mode. Since then, an attribute sets it.
 fn training_mode(mut old: OldNode) -> Result<Vec<NodeProto>> {
     let used = old.node.output.iter().skip(1).find(|output| old.used.contains(*output));
     ensure!(used.is_none(), "its statistics are used: it was exported for training");
@@ -281,7 +282,7 @@ fn training_mode(mut old: OldNode) -> Result<Vec<NodeProto>> {
     Ok(vec![old.node])
 }
 
-/// In inference a Dropout passes its input on.
+/// In inference, a Dropout copies its input.
 fn dropout(mut old: OldNode) -> Result<Vec<NodeProto>> {
     let mask = old.node.output.get(1).filter(|mask| old.used.contains(*mask));
     ensure!(mask.is_none(), "its mask is used, expected a model for inference");
@@ -292,7 +293,7 @@ fn dropout(mut old: OldNode) -> Result<Vec<NodeProto>> {
     Ok(vec![old.node])
 }
 
-/// Before opset 13 the tensor is flattened to a matrix at `axis`; since then one axis counts.
+/// Before opset 13, the tensor is flattened to a matrix at `axis`. Since then, the operator works along one axis.
 fn softmax(mut old: OldNode) -> Result<Vec<NodeProto>> {
     let axis = node::int(&old.node, "axis", 1);
     let input = old.node.input.first().cloned().context("has no input, expected one")?;
@@ -326,7 +327,7 @@ fn softmax(mut old: OldNode) -> Result<Vec<NodeProto>> {
     ])
 }
 
-/// Since opset 18 a Split without lengths needs the number of parts.
+/// Since opset 18, a Split without lengths needs the number of parts.
 fn split_equally(mut old: OldNode) -> Result<Vec<NodeProto>> {
     if old.node.input.get(1).is_none_or(|lengths| lengths.is_empty()) {
         let n = old.node.output.len() as i64;
@@ -335,7 +336,7 @@ fn split_equally(mut old: OldNode) -> Result<Vec<NodeProto>> {
     Ok(vec![old.node])
 }
 
-/// Since opset 16 coordinates are shifted by half a pixel by default.
+/// Since opset 16, coordinates are shifted by half a pixel by default. The attribute keeps the earlier behavior.
 fn roi_align(mut old: OldNode) -> Result<Vec<NodeProto>> {
     node::set_text(&mut old.node, "coordinate_transformation_mode", "output_half_pixel");
     Ok(vec![old.node])
