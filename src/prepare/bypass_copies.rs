@@ -1,10 +1,10 @@
 //! Bypasses nodes that only copy their first input.
 //!
 //! 1. Copies are Identity, a Dropout in inference, a Cast to the type that the tensor has, a Transpose that keeps the
-//! order of the axes, and a Concat, Sum, Mean, Max or Min of one tensor.
+//!    order of the axes, and a Concat, Sum, Mean, Max or Min of one tensor.
 //! 2. Readers of the copy read the copy's input instead. If the copy is an output of the graph, the node that produces
-//! the input produces this output instead. If the input is a graph input, an initializer or another output of the
-//! graph, the node stays.
+//!    the input produces this output instead. If the input is a graph input, an initializer or another output of the
+//!    graph, the node stays.
 //! 3. A node whose input or output a subgraph reads stays, and so does a Dropout with a mask that is read.
 
 use super::renamed_tensors::RenamedTensors;

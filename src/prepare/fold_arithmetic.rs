@@ -5,9 +5,9 @@
 //! as f32. A node is folded only where that is exact:
 //!
 //! 1. a normalization is in inference mode, and its parameters are initializers; the constant of an Add, Sub, Mul or
-//! Div is a float initializer with one value, or one value per channel;
+//!    Div is a float initializer with one value, or one value per channel;
 //! 2. the layer before it is a Conv, ConvTranspose or Gemm with a constant float weight (and bias), and the layer's
-//! output has no other use and is no output of the graph; nothing is folded across a Relu;
+//!    output has no other use and is no output of the graph; nothing is folded across a Relu;
 //! 3. a Gemm has `alpha = beta = 1` and a constant bias of one entry per column, or none.
 //!
 //! Transposes may stand between the layer and the folded nodes, as in exports of networks with channels last. A weight

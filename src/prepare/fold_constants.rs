@@ -5,10 +5,10 @@
 //! constant factors. A node stays if
 //!
 //! 1. it produces an output of the graph, has a subgraph, belongs to another domain than ONNX's, or draws random
-//! numbers;
+//!    numbers;
 //! 2. the engine fails on it, or returns another element type than the graph has;
 //! 3. its outputs take more than 1 MiB and more than its inputs, so that the file would grow without need. A Cast of
-//! float16 to float32 is an exception: its output is a weight.
+//!    float16 to float32 is an exception: its output is a weight.
 //!
 //! A BatchNormalization in training mode, which the engine refuses, is computed here from the statistics of its
 //! constant input. NFNets standardize their weights in this way.

@@ -1,9 +1,9 @@
 //! Turns constants into initializers.
 //!
 //! 1. A numeric Constant node becomes an initializer with the name of the node's output. A Constant stays if it is an
-//! output of the graph, or holds text or a sparse tensor.
+//!    output of the graph, or holds text or a sparse tensor.
 //! 2. An initializer that is also an input of the graph, and so only its default value, is taken off the inputs. Its
-//! value is then fixed. This needs IR version 4, to which the model is raised.
+//!    value is then fixed. This needs IR version 4, to which the model is raised.
 
 use super::{Change, Pass};
 use crate::onnx::node;
