@@ -1,7 +1,7 @@
 //! BatchNormalization with a check of the number of axes.
 //!
-//! The engine's own operator reads behind the shape of an input with one axis (tract 0.23.9, `DataShape::c_dim`), and the
-//! process ends with a signal.
+//! For an input with one axis, the engine's own operator reads past the end of the shape (tract 0.23.9,
+//! `DataShape::c_dim`), and the process ends with a signal.
 //!
 //! Source: ONNX `BatchNormalization`.
 

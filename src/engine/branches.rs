@@ -1,19 +1,19 @@
-//! Ifs with names of their own.
+//! Keeps the names of If nodes.
 //!
-//! The engine's If gives the node that it becomes the name of its operator (tract 0.23.9, `ops/logic.rs`), so that a graph
-//! with two of them has two nodes of one name, which the engine refuses.
+//! The engine names the node that an If becomes after its operator (tract 0.23.9, `ops/logic.rs`). A graph with two Ifs
+//! then has two nodes of one name, which the engine refuses.
 
 use tract_onnx::prelude::*;
 use tract_onnx::tract_hir::internal::*;
 
-/// Lets each If keep its node's name. Ifs within branches stay as they are.
+/// Lets each If node keep its name. Ifs within branches stay as they are.
 pub fn keep_names(model: &mut InferenceModel) {
     for node in model.nodes.iter_mut().filter(|node| node.op.name() == "If") {
         node.op = Box::new(NamedIf(node.op.clone()));
     }
 }
 
-/// The engine's If.
+/// The engine's If, which keeps the name of its node.
 #[derive(Debug, Clone)]
 struct NamedIf(Box<dyn InferenceOp>);
 

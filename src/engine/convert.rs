@@ -12,7 +12,7 @@ fn tensor<T: Datum>(shape: &[usize], values: &[T]) -> Result<TValue> {
     Ok(array.into_tensor().into_tvalue())
 }
 
-/// `array` as a tract tensor, checked against its input.
+/// Converts `array` to a tract tensor, after a check against its input.
 pub fn to_tract(array: &Array, input: &InputSpec) -> Result<TValue> {
     ensure!(
         input.accepts(&array.shape),
@@ -31,7 +31,7 @@ pub fn to_tract(array: &Array, input: &InputSpec) -> Result<TValue> {
     }
 }
 
-/// The values of a tensor as float32, also of integers and booleans.
+/// Returns the values of a tensor as float32, converted from integers and booleans.
 pub fn to_f32(value: &Tensor) -> Result<Vec<f32>> {
     if let Some(values) = as_f32(value) {
         return Ok(values.to_vec());
@@ -47,8 +47,8 @@ pub fn to_f32(value: &Tensor) -> Result<Vec<f32>> {
     Ok(cast.try_as_plain_ram()?.as_slice::<f32>()?.to_vec())
 }
 
-/// The tensor with plain numbers. The engine holds dimensions (anything cast to int64) as expressions and does not
-/// accept them as inputs.
+/// Returns the tensor with plain numbers. The engine holds dimensions, and any integers cast to int64, as expressions,
+/// which it does not accept as inputs.
 pub fn without_symbols(value: Arc<Tensor>) -> Result<Arc<Tensor>> {
     if value.datum_type() != TDim::datum_type() {
         return Ok(value);
@@ -56,7 +56,7 @@ pub fn without_symbols(value: Arc<Tensor>) -> Result<Arc<Tensor>> {
     Ok(value.cast_to::<i64>()?.into_owned().into_arc_tensor())
 }
 
-/// The values where they are float32.
+/// Returns the values; `None` where they are not float32.
 pub fn as_f32(value: &Tensor) -> Option<&[f32]> {
     if value.datum_type() != f32::datum_type() {
         return None;
@@ -64,7 +64,7 @@ pub fn as_f32(value: &Tensor) -> Option<&[f32]> {
     value.as_plain_ram()?.as_slice::<f32>().ok()
 }
 
-/// The number in `TensorProto.DataType` of a tract type, where it has one.
+/// Returns the number in `TensorProto.DataType` of a tract type, where it has one.
 pub fn data_type(dt: DatumType) -> Option<i32> {
     Some(match dt {
         DatumType::F32 => 1,
@@ -84,7 +84,7 @@ pub fn data_type(dt: DatumType) -> Option<i32> {
     })
 }
 
-/// The engine's type of a number in `TensorProto.DataType`, where it has one.
+/// Returns the engine's type of a number in `TensorProto.DataType`, where it has one.
 pub fn datum_type(data_type: i32) -> Option<DatumType> {
     use DatumType::{Bool, F16, F32, F64, I8, I16, I32, I64, String, U8, U16, U32, U64};
     [F32, U8, I8, U16, I16, I32, I64, String, Bool, F16, F64, U32, U64]

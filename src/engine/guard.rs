@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
-/// How the text of an error begins that was a panic of the engine.
+/// The beginning of the message of an error that was a panic of the engine.
 pub(super) const STOPPED: &str = "the engine stopped unexpectedly";
 
 thread_local! {

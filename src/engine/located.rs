@@ -1,4 +1,4 @@
-//! The node that an error of the engine is about.
+//! Finds the node that an error of the engine is about.
 
 use super::Parsed;
 use super::guard::STOPPED;
@@ -9,10 +9,10 @@ use crate::onnx::proto::{ModelProto, NodeProto, ValueInfoProto};
 use anyhow::{Result, anyhow};
 use std::collections::BTreeSet;
 
-/// Models up to this size in bytes are built again, in part, to find the node.
+/// Maximum bytes of a model that is built again, in part, to find the node.
 const MAX_BYTES: usize = 256 << 20;
 
-/// The error with the node in front that it is about: the one that the engine names, else the last one of the shortest
+/// Returns the error with its node in front: the node that the engine names, else the last node of the shortest
 /// beginning of the graph that the engine refuses. An error of an open shape stays as it is.
 pub(super) fn located(error: anyhow::Error, model: &ModelProto, shapes: &Shapes) -> anyhow::Error {
     if is_of::<OpenShape>(&error) {
@@ -31,12 +31,12 @@ pub(super) fn located(error: anyhow::Error, model: &ModelProto, shapes: &Shapes)
     anyhow!("{place}{}", reason(&found)).hint(hint_of(&error)).hint(if node.is_some() { hint(&found) } else { "" })
 }
 
-/// Whether a text is of mqq, which names places; the engine only cites its own code.
+/// Whether a message is of mqq, which names places. The engine cites only its own code.
 fn is_ours(text: &str) -> bool {
     text.contains('`') && !text.starts_with("Condition failed") && !text.starts_with(STOPPED)
 }
 
-/// Parts of the engine's messages where an input must be a constant.
+/// Parts of the engine's messages about an input that must be constant.
 const OF_CONSTANTS: [&str; 6] =
     ["onstant", " const", "is variable", "to be determined", "known scalar", "Neither sizes nor scales"];
 /// Parts of the engine's messages that are about its own code.
@@ -45,7 +45,7 @@ const OF_ITS_CODE: [&str; 16] = [
     "Evaluating", "Loop detected", "Condition failed", "out of", "got ", STOPPED,
 ];
 
-/// Why the engine refuses a node, in words of ONNX.
+/// Returns the reason that the engine refuses a node, in terms of ONNX.
 pub(super) fn reason(text: &str) -> String {
     if is_ours(text) {
         return text.to_string();
@@ -70,7 +70,7 @@ pub(super) fn reason(text: &str) -> String {
     }
 }
 
-/// The way around a node that the engine refuses.
+/// Returns the hint for a node that the engine refuses.
 fn hint(text: &str) -> &'static str {
     match OF_CONSTANTS.iter().any(|part| text.contains(part)) {
         true => {
@@ -80,17 +80,17 @@ fn hint(text: &str) -> &'static str {
     }
 }
 
-/// The way around operators that the engine does not run.
+/// The hint for operators that the engine does not run.
 pub(super) const HINT: &str =
     "--outputs TENSOR of `mqq calibrate` quantizes up to a tensor in front of it, and leaves the rest float";
 
-/// The node that the engine names, as in `Failed analyse for node #3 "name" ConvHir`.
+/// Returns the node that the engine names, as in `Failed analyse for node #3 "name" ConvHir`.
 fn named<'m>(text: &str, nodes: &'m [NodeProto]) -> Option<&'m NodeProto> {
     let names = text.split('#').skip(1).filter_map(|rest| {
         let (_, rest) = rest.trim_start_matches(|c: char| c.is_ascii_digit()).split_once(" \"")?;
         Some(rest.split_once("\" ").map_or(rest.trim_end_matches('"'), |(name, _)| name))
     });
-    // The engine appends parts of its own to a node's name.
+    // The engine appends suffixes to a node's name.
     let is_of = |found: &str, node: &NodeProto| {
         let rest = found.strip_prefix(node_name(node)).filter(|_| !node_name(node).is_empty());
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '_']))
@@ -99,7 +99,7 @@ fn named<'m>(text: &str, nodes: &'m [NodeProto]) -> Option<&'m NodeProto> {
     names.filter_map(node).next()
 }
 
-/// The last node of the shortest beginning of the graph that the engine does not build.
+/// Returns the last node of the shortest beginning of the graph that the engine does not build.
 fn first_refused<'m>(model: &'m ModelProto, shapes: &Shapes) -> Option<&'m NodeProto> {
     let nodes = &model.graph.as_ref()?.node;
     if crate::onnx::n_bytes(model) > MAX_BYTES {
@@ -126,7 +126,7 @@ fn build(model: ModelProto, shapes: &Shapes) -> Result<()> {
     parsed.built(&[]).map(drop)
 }
 
-/// The first `n` nodes; the outputs are the tensors that none of them reads.
+/// Returns the model of the first `n` nodes. Its outputs are the tensors that none of these nodes reads.
 fn beginning(model: &ModelProto, n: usize) -> ModelProto {
     let mut model = model.clone();
     if let Some(graph) = &mut model.graph {

@@ -4,9 +4,10 @@
 //! ([`ValueInfos`]), and its values as soon as they exist. It does not collect statistics and does not change the
 //! model.
 //!
-//! Observed tensors become outputs of the graph before it is optimized, so that none is optimized away, and so do all
-//! others, so that the values of none depend on which are observed. Before planning they are removed from the outputs
-//! again, so that each is freed after it was visited.
+//! Observed tensors become outputs of the graph before it is optimized, so that none is optimized away. All other
+//! tensors become outputs, too, so that no value depends on the choice of observed tensors. Before planning, only the
+//! model's own outputs stay outputs, and observed tensors that nothing else needs. So other tensors are freed after
+//! their last use.
 
 mod batch_norm;
 mod branches;
@@ -54,23 +55,23 @@ use weights::{LargeWeights, WithoutWeights};
 /// A model that the engine understands, with fixed input shapes.
 #[derive(Clone)]
 pub struct Parsed {
-    /// Large weights have no values in it.
+    /// The parsed graph, without the values of large weights.
     model: InferenceModel,
-    /// The same before its shapes were inferred, where samples may have other shapes.
+    /// The graph before shape inference, where samples may have other shapes.
     open: Option<InferenceModel>,
     weights: LargeWeights,
     outlets: HashMap<String, OutletId>,
     inputs: Vec<InputSpec>,
     outputs: Vec<String>,
-    /// Whether some shapes are only known once the graph is wired.
+    /// Whether some shapes are known only after the conversion to a typed graph.
     wired_shapes: bool,
-    /// The model and the shapes that it was parsed with, for the place of an error; tensors share their bytes.
+    /// The model and the shapes that it was parsed with, to locate errors. Copies of tensors share their bytes.
     source: Arc<(ModelProto, Shapes)>,
-    /// Operators in place of the engine's.
+    /// Kernels in place of the engine's operators.
     kernels: &'static [OpKernel],
 }
 
-/// Operators for which the engine infers only the rank.
+/// Operators for whose outputs the engine infers only the rank.
 const OF_WIRED_SHAPES: &[&str] = &["Attention", "MultiHeadAttention", "GroupQueryAttention"];
 
 impl Parsed {
@@ -78,7 +79,7 @@ impl Parsed {
     ///
     /// # Errors
     /// If the engine lacks operators (all are listed), an operator is in training mode, a shape is missing, or the
-    /// graph is not accepted.
+    /// engine does not accept the graph.
     pub fn new(model: &ModelProto, shapes: &Shapes) -> Result<Parsed> {
         sizes::check_declared(model).map_err(|error| copy_of(&error))?;
         Parsed::unlocated(model, shapes).map_err(|error| located(error, model, shapes))
@@ -87,7 +88,7 @@ impl Parsed {
     fn unlocated(model: &ModelProto, shapes: &Shapes) -> Result<Parsed> {
         refused::check_inference(model)?;
         let source = Arc::new((model.clone(), shapes.clone()));
-        // Shapes that are missing are an error only of operators that the engine has.
+        // Operators that the engine lacks are reported before a missing shape is.
         let inputs = resolve_inputs(model, shapes);
         let graph = model.graph()?;
         let outputs: Vec<String> = graph.output.iter().map(|v| v.name().to_string()).collect();
@@ -121,13 +122,13 @@ impl Parsed {
                     .with_context(|| format!("input `{}` is unknown to the engine", input.name))?;
                 let position = model.inputs.iter().position(|&o| o == outlet);
                 let position = position.with_context(|| format!("input `{}` is unknown to the engine", input.name))?;
-                // An input that is an output as well has lost its type.
+                // An input that is also an output has lost its type.
                 let dt = model.outlet_fact(outlet)?.datum_type.concretize();
                 let dt = dt.or_else(|| convert::datum_type(input.data_type));
                 let dt = dt.with_context(|| format!("input `{}` has no type", input.name))?;
                 model.set_input_fact(position, dt.fact(&input.shape).into())?;
             }
-            // From here on the inputs have our order.
+            // From here on, the inputs have mqq's order.
             let outlets = inputs.iter().map(|input| parsed.outlets_by_name[&input.name]);
             let outlets: Vec<OutletId> = outlets.collect();
             ensure!(
@@ -152,16 +153,16 @@ impl Parsed {
         })
     }
 
-    /// The same with other operators in place of the engine's; none for the engine alone.
+    /// Sets the kernels in place of the engine's operators; without any, all nodes stay with the engine.
     #[must_use]
     pub fn with_kernels(self, kernels: &'static [OpKernel]) -> Parsed {
         Parsed { kernels, ..self }
     }
 
-    /// The same model for samples of other shapes, given in the order of the inputs.
+    /// Returns the model for samples of other shapes, in the order of the inputs.
     ///
     /// # Errors
-    /// If the inputs are not open.
+    /// If no input has open dimensions.
     fn with_shapes(&self, shapes: &[Vec<usize>]) -> Result<Parsed> {
         let mut model = self.open.clone().context("internal error: another shape for fixed inputs")?;
         let mut inputs = self.inputs.clone();
@@ -174,8 +175,8 @@ impl Parsed {
         Ok(Parsed { model, open: None, inputs, ..self.clone() })
     }
 
-    /// Opens dimensions of the inputs: of each input those with a number, and those with equal numbers are equal in every
-    /// run. Only [`Session::run_values`] then takes other shapes.
+    /// Opens the dimensions of each input that have a number in `open`. Dimensions with equal numbers have equal sizes
+    /// in every run. Only [`Session::run_values`] then takes other shapes.
     ///
     /// # Errors
     /// If an input has no type.
@@ -191,7 +192,7 @@ impl Parsed {
         Ok(())
     }
 
-    /// The inputs, in the order of the graph.
+    /// Returns the inputs, in the order of the graph.
     pub fn inputs(&self) -> &[InputSpec] {
         &self.inputs
     }
@@ -201,7 +202,7 @@ impl Parsed {
         self.outlets.contains_key(name)
     }
 
-    /// Element types and shapes of the tensors, as far as they follow from the input shapes.
+    /// Returns the element types and shapes of the tensors, as far as they follow from the input shapes.
     ///
     /// # Errors
     /// If the graph contradicts itself for these shapes, or a tensor is too large; the message names the node or tensor.
@@ -237,7 +238,7 @@ impl Parsed {
         })
     }
 
-    /// Adds the shapes of the wired graph.
+    /// Adds shapes that only the typed graph has.
     fn add_wired_shapes(&self, value_info: &mut ValueInfos) -> Result<()> {
         let (names, outlets): (Vec<&String>, Vec<OutletId>) =
             self.outlets.iter().filter(|(name, _)| value_info.shape(name).is_none()).unzip();
@@ -249,8 +250,8 @@ impl Parsed {
         Ok(())
     }
 
-    /// Optimizes the graph and plans its execution. Values of an observed tensor do not depend on which others are
-    /// observed: where one is, all tensors are kept apart in the optimization, as if they were.
+    /// Optimizes the graph and plans its execution. The values of an observed tensor do not depend on which others are
+    /// observed: where one is observed, the optimizer keeps all tensors apart.
     ///
     /// # Errors
     /// If `observed` names a tensor that the graph does not have, or the engine cannot run the graph.
@@ -268,14 +269,13 @@ impl Parsed {
         let seen: Vec<OutletId> = observed.iter().map(outlet).collect::<Result<_>>()?;
         let outputs: Vec<OutletId> = self.outputs.iter().map(outlet).collect::<Result<_>>()?;
         let apart = if observed.is_empty() { Vec::new() } else { self.computed(&outputs) };
-        // Shapes of tensors that nothing needs may contradict each other.
+        // This may fail: shapes of tensors that no output needs may contradict each other.
         let built = self.optimized(&apart, &seen, &outputs);
         let keeps_apart = built.is_ok();
         let (model, seen, outputs) = built.or_else(|_| self.optimized(&[], &seen, &outputs))?;
         guarded(|| {
             let mut model = model;
-            // Nodes that only an observed tensor needs must stay in the plan: all stay outputs until the order is
-            // fixed, and the session drops an observed value once it was visited.
+            // An observed tensor that no output depends on stays an output, so that its nodes stay in the plan.
             let mut taps: Vec<Vec<(usize, usize)>> = vec![Vec::new(); model.nodes.len()];
             let mut constants = Vec::new();
             for (observed_idx, outlet) in seen.iter().enumerate() {
@@ -293,7 +293,7 @@ impl Parsed {
         })
     }
 
-    /// The tensors that `outputs` are computed from, themselves included, in a fixed order; no constants.
+    /// Returns `outputs` and the tensors that they are computed from, in a fixed order, without constants.
     fn computed(&self, outputs: &[OutletId]) -> Vec<OutletId> {
         let mut reached = vec![false; self.model.nodes.len()];
         let mut pending: Vec<usize> = outputs.iter().map(|outlet| outlet.node).collect();
@@ -310,7 +310,7 @@ impl Parsed {
         computed
     }
 
-    /// The graph with its weights, and with these outputs.
+    /// Returns the typed graph with its weights and with these outputs.
     fn typed(&self, outputs: &[OutletId]) -> Result<TypedModel> {
         let mut model = self.model.clone();
         self.weights.put_into(&mut model)?;
@@ -318,8 +318,8 @@ impl Parsed {
         model.into_typed()
     }
 
-    /// The optimized graph, and where `seen` and `outputs` are in it. Besides these, the tensors `apart` are no part of a
-    /// fused operator.
+    /// Returns the optimized graph, and the places of `seen` and `outputs` in it. No fused operator replaces these
+    /// tensors or the tensors `apart`.
     fn optimized(
         &self,
         apart: &[OutletId],
@@ -330,7 +330,8 @@ impl Parsed {
             let mut kept = apart.to_vec();
             kept.extend(seen.iter().filter(|outlet| apart.binary_search(outlet).is_err()));
             let n_kept = kept.len();
-            // Made anew where the optimizer refuses it, so that no weight that was packed is kept for that.
+            // A closure, for another try where the optimizer refuses the graph: a copy would hold weights that were
+            // packed.
             let typed = || self.typed(&[&kept[..], outputs].concat());
             let whole = |typed: TypedModel| kernels::optimized(typed, self.kernels);
             let model = typed()?;
@@ -338,8 +339,8 @@ impl Parsed {
                 true => pieces::optimized(model, self.kernels).or_else(|_| whole(typed()?)),
                 false => whole(model),
             };
-            // The optimizer refuses some graphs that run (LeViT: a strided Slice after a Reshape), and leaves some outputs
-            // without an operator (two equal nodes that are both read).
+            // The optimizer refuses some graphs that run (LeViT: a strided Slice after a Reshape). It leaves some
+            // outputs without an operator (two equal nodes that are both read).
             let has_operators = |model: &TypedModel| {
                 model.eval_order().is_ok_and(|order| order.iter().all(|&id| !model.node(id).op_is::<Dummy>()))
             };
@@ -354,7 +355,7 @@ impl Parsed {
     }
 }
 
-/// The graph's own outputs, then the observed tensors that none of them depends on.
+/// Returns the graph's own outputs, then the observed tensors that no other tensor of the list depends on.
 fn leaves(model: &TypedModel, seen: &[OutletId], outputs: &[OutletId]) -> Vec<OutletId> {
     let mut reached = vec![false; model.nodes.len()];
     let mut leaves = outputs.to_vec();

@@ -1,9 +1,9 @@
 //! Optimizes a large graph in pieces.
 //!
-//! The engine's optimizer takes time that grows with the square of the nodes: it compares each node that it makes with
-//! all others. Where all tensors are outputs of the graph, nothing is moved across one of them, so that pieces between
-//! such tensors can be optimized one by one and joined again. A graph is also large by its weights: the optimizer packs them,
-//! and only a piece of them is there twice.
+//! The engine's optimizer compares each node that it makes with all others, so that its time grows with the square of
+//! the number of nodes. It moves nothing across an output of the graph. Where all tensors are outputs, pieces of the
+//! graph can be optimized one by one and joined again. Graphs with large weights are optimized in pieces, too: the
+//! optimizer packs weights, and only the weights of one piece are in memory twice.
 
 use super::guard::guarded;
 use super::kernels::{self, OpKernel};
@@ -14,25 +14,25 @@ use tract_onnx::tract_core::ops::dummy::Dummy;
 use tract_onnx::tract_core::ops::konst::Const;
 use tract_onnx::tract_core::ops::source::TypedSource;
 
-/// Number of nodes from which a piece ends at the next tensor that is an output.
+/// Number of nodes after which a piece ends where only outputs of the graph pass to the next piece.
 const PIECE: usize = 128;
-/// Bytes of constants from which it does.
+/// Bytes of constants after which a piece ends likewise.
 const PIECE_BYTES: usize = 64 << 20;
 
-/// Whether a graph is so large that it is optimized in pieces.
+/// Whether a graph is large enough to be optimized in pieces.
 pub(super) fn is_large(model: &TypedModel) -> bool {
     let n_bytes: usize = (0..model.nodes.len()).map(|id| constant_bytes(model, id)).sum();
     n_bytes > 2 * PIECE_BYTES || model.nodes.iter().filter(|node| !node.op_is::<Const>()).count() > 2 * PIECE
 }
 
-/// Bytes of a node that is a constant.
+/// Returns the bytes of a constant; 0 for other nodes.
 fn constant_bytes(model: &TypedModel, id: usize) -> usize {
     let tensor = model.node(id).op_as::<Const>().map(Const::val);
     tensor.map_or(0, |tensor| tensor.len() * tensor.datum_type().size_of())
 }
 
-/// The optimized graph, with the same inputs and outputs. All tensors that one ONNX node hands to another must be
-/// outputs of `model`.
+/// Returns the optimized graph, with the same inputs and outputs. All tensors that pass from one ONNX node to another
+/// must be outputs of `model`.
 ///
 /// # Errors
 /// If the engine refuses a piece: the graph may still be optimized as a whole.
@@ -69,8 +69,8 @@ pub(super) fn optimized(mut model: TypedModel, kernels: &[OpKernel]) -> Result<T
     })
 }
 
-/// The nodes in pieces, in an order of execution, without inputs and constants. Between pieces there are only outputs of
-/// the graph.
+/// Returns the nodes in pieces, in an order of execution, without inputs and constants. Only outputs of the graph pass
+/// from one piece to another.
 fn pieces(model: &TypedModel) -> Result<Vec<Vec<usize>>> {
     let kept: HashSet<OutletId> = model.outputs.iter().copied().collect();
     let order = model.eval_order()?.into_iter().filter(|&id| {
@@ -79,7 +79,7 @@ fn pieces(model: &TypedModel) -> Result<Vec<Vec<usize>>> {
     });
     let order: Vec<usize> = order.collect();
     let positions: HashMap<usize, usize> = order.iter().enumerate().map(|(position, &id)| (id, position)).collect();
-    // The last reader of a tensor that is no output.
+    // The position of the last reader of a node's tensors that are no outputs of the graph.
     let last_reader = |id: usize| {
         let inner = (0..model.node(id).outputs.len()).filter(|&slot| !kept.contains(&OutletId::new(id, slot)));
         let readers = inner.flat_map(|slot| model.node(id).outputs[slot].successors.iter());
@@ -102,13 +102,13 @@ fn pieces(model: &TypedModel) -> Result<Vec<Vec<usize>>> {
 /// The pieces that are optimized so far, as one graph.
 struct Joined {
     whole: TypedModel,
-    /// Where a tensor of the model is in `whole`.
+    /// The place of each tensor of the model in `whole`.
     places: HashMap<OutletId, OutletId>,
     names: HashSet<String>,
 }
 
 impl Joined {
-    /// The name, or one like it where it is taken.
+    /// Returns `name`, with a number appended where it is taken.
     fn fresh(&mut self, name: &str) -> String {
         let others = (1..).map(|n| format!("{name}#{n}"));
         let free = std::iter::once(name.to_string()).chain(others).find(|name| !self.names.contains(name));
@@ -167,7 +167,7 @@ impl Joined {
         self.join(kernels::optimized(part, kernels)?, &read, &outputs)
     }
 
-    /// Adds an optimized piece: its inputs are the tensors `read`, its outputs the tensors `outputs` of the model.
+    /// Adds an optimized piece. Its inputs are the tensors `read` of the model, its outputs the tensors `outputs`.
     fn join(&mut self, part: TypedModel, read: &[OutletId], outputs: &[OutletId]) -> Result<()> {
         ensure!(part.inputs.len() == read.len() && part.outputs.len() == outputs.len(), "the engine lost a tensor");
         let mut local: HashMap<OutletId, OutletId> = HashMap::new();

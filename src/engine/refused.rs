@@ -1,4 +1,4 @@
-//! Models that the engine cannot run, refused before anything runs.
+//! Refuses models that the engine cannot run, before anything runs.
 
 use super::located::HINT;
 use crate::diag::{WithHint, count};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::ops::unimpl::UnimplementedOp;
 
-/// Operators that ONNX Runtime's optimizer makes of ONNX's.
+/// Operators into which ONNX Runtime's optimizer fuses ONNX operators.
 const FUSED_BY_RUNTIME: [&str; 6] =
     ["FusedConv", "FusedMatMul", "FusedGemm", "SkipLayerNormalization", "BiasGelu", "NhwcFusedConv"];
 

@@ -36,17 +36,17 @@ impl Engine {
         self.0.keeps_apart
     }
 
-    /// The inputs, in the order of the graph.
+    /// Returns the inputs, in the order of the graph.
     pub fn inputs(&self) -> &[InputSpec] {
         &self.0.inputs
     }
 
-    /// Names of the operators of the optimized graph.
+    /// Returns names of the operators of the optimized graph.
     pub fn operators(&self) -> Vec<String> {
         self.0.plan.model().nodes.iter().map(|node| node.op.name().to_string()).collect()
     }
 
-    /// A session for one thread.
+    /// Returns a session for one thread.
     ///
     /// # Errors
     /// If the engine cannot create its state.
@@ -66,8 +66,8 @@ pub type OutputVisitor<'v> = &'v mut dyn FnMut(usize, &[usize], &[f32]) -> Resul
 pub struct Session {
     engine: Arc<Planned>,
     state: TypedSimpleState,
-    /// Whether operators keep state between runs: the engine treats samples as parts of one stream, and an LSTM would
-    /// continue from the sample before.
+    /// Whether operators keep state between runs: the engine treats samples as parts of one stream, so that an LSTM
+    /// would continue from the sample before.
     carries: bool,
 }
 
@@ -153,7 +153,7 @@ impl Session {
     }
 }
 
-/// Refuses indices outside of what they point into: the ids of another vocabulary, for instance.
+/// Refuses indices outside the axis of a Gather, such as the ids of another vocabulary.
 fn ensure_inside(gather: &Gather, inputs: &[TValue]) -> TractResult<()> {
     let (Some(data), Some(indices)) = (inputs.first(), inputs.get(1)) else { return Ok(()) };
     let Some(&size) = data.shape().get(gather.axis) else { return Ok(()) };

@@ -8,14 +8,14 @@ use anyhow::{Context, Result};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// An engine once one of the threads has built it.
+/// An engine, which the first thread that needs it builds.
 type Built = Arc<OnceLock<Result<Engine>>>;
 
-/// Engines of one model, each built when the first sample of its shape comes. Samples should come grouped by shape: only
-/// the last few engines are kept, besides those that run.
+/// Engines of one model, each built for the first sample of its shape. Samples should be grouped by shape: besides the
+/// engines in use, only the last few are kept.
 pub struct ShapedEngines {
     inputs: Vec<InputSpec>,
-    /// The model to build engines of, where inputs are open.
+    /// The model to build other engines from, where inputs have open dimensions.
     open: Option<Parsed>,
     observed: Vec<String>,
     /// The engine for the shapes of the inputs.
@@ -34,12 +34,12 @@ impl ShapedEngines {
         Ok(ShapedEngines { inputs, open, observed: observed.to_vec(), first, others: Mutex::default() })
     }
 
-    /// The inputs, in the order of the graph.
+    /// Returns the inputs, in the order of the graph.
     pub fn inputs(&self) -> &[InputSpec] {
         &self.inputs
     }
 
-    /// A session for one thread.
+    /// Returns a session for one thread.
     ///
     /// # Errors
     /// If the engine cannot create its state.
@@ -48,7 +48,7 @@ impl ShapedEngines {
         Ok(ShapedSession { engines: self, shapes, session: self.first.session()? })
     }
 
-    /// A session for samples of these shapes.
+    /// Returns a session for samples of these shapes.
     fn session_for(&self, open: &Parsed, shapes: &InputShapes) -> Result<Session> {
         if self.inputs().iter().map(|input| &input.shape).eq(shapes) {
             return self.first.session();
@@ -57,7 +57,7 @@ impl ShapedEngines {
             let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
             let found = others.iter().find(|(known, _)| known == shapes).map(|(_, built)| built.clone());
             found.unwrap_or_else(|| {
-                // Threads that take samples by shape are at most this many shapes apart.
+                // Threads that take samples by shape are on at most this many shapes.
                 while others.len() >= rayon::current_num_threads().max(1) {
                     others.pop_front();
                 }
@@ -72,7 +72,7 @@ impl ShapedEngines {
     }
 }
 
-/// One thread's session, of the engine for the last sample's shapes.
+/// One thread's session, with the engine for the shapes of the last sample.
 pub struct ShapedSession<'a> {
     engines: &'a ShapedEngines,
     shapes: InputShapes,

@@ -1,4 +1,4 @@
-//! Sizes that a model declares: held against a limit before anything is allocated.
+//! Checks sizes that a model declares against limits, before anything is allocated.
 
 use crate::diag::WithHint;
 use crate::onnx::node::{attribute, constant, node_name};
@@ -7,11 +7,11 @@ use crate::onnx::tensor::{self, DataType};
 use anyhow::{Context, Result, anyhow, ensure};
 use std::collections::HashMap;
 
-/// Most elements of a tensor: 4 GiB of floats.
+/// Maximum elements of a tensor: 4 GiB of floats.
 pub(super) const MAX_ELEMENTS: usize = 1 << 30;
-/// Most elements along an axis that a padding adds, or that a window spans.
+/// Maximum elements along an axis that padding adds or a window spans.
 const MAX_WINDOW: u64 = 1 << 24;
-/// Attributes that are sizes of windows and of what is around them.
+/// Attributes with sizes of windows, padding and outputs.
 const WINDOWS: &[&str] =
     &["pads", "paddings", "kernel_shape", "dilations", "strides", "output_padding", "output_shape"];
 

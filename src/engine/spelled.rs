@@ -1,4 +1,4 @@
-//! Nodes that the engine reads otherwise than ONNX means them, spelled out in its own copy of the model.
+//! Rewrites nodes that the engine reads differently from ONNX, in the engine's own copy of the model.
 
 use crate::onnx::node::SHAPED_BY_VALUES;
 use std::collections::HashSet;
@@ -6,14 +6,14 @@ use tract_onnx::pb::attribute_proto::AttributeType;
 use tract_onnx::pb::tensor_proto::DataType;
 use tract_onnx::pb::{AttributeProto, GraphProto, NodeProto, TensorProto};
 
-/// Spells out the nodes of a graph and of its subgraphs (tract 0.23.9):
+/// Rewrites nodes of a graph and of its subgraphs (tract 0.23.9):
 ///
-/// - inputs that are left out at the end of a node's list are dropped from it;
-/// - a ConstantOfShape without a value gets the float 0 that it stands for, where the engine reads one of 64 bits;
-/// - ends of a Slice of a tensor whose length depends on values become at most that length, as ONNX means them; the engine
-///   takes a constant end as it is;
-/// - ONNX Runtime's Attention, which the engine would take for ONNX's as it ignores domains, and GlobalLpPool, of which it
-///   computes a mean, get names of their own.
+/// - omitted inputs at the end of a node's list are removed from the list;
+/// - a ConstantOfShape without a value gets ONNX's default, a float32 0; the engine's default has 64 bits;
+/// - ends of a Slice, where the length of its input depends on values, are limited to that length, as in ONNX; the
+///   engine takes a constant end as it is;
+/// - ONNX Runtime's Attention and GlobalLpPool get other names: the engine ignores domains and takes the first for
+///   ONNX's Attention, and it computes a mean for the second.
 pub(super) fn spell_out(graph: &mut GraphProto) {
     clamp_ends(graph);
     for node in &mut graph.node {
@@ -34,7 +34,7 @@ pub(super) fn spell_out(graph: &mut GraphProto) {
     }
 }
 
-/// Puts `Min(ends, Gather(Shape(x), axes))` in place of the ends of each Slice of an `x` behind [`SHAPED_BY_VALUES`].
+/// Replaces the ends of each Slice of a tensor `x` behind [`SHAPED_BY_VALUES`] by `Min(ends, Gather(Shape(x), axes))`.
 fn clamp_ends(graph: &mut GraphProto) {
     let mut shaped: HashSet<String> = HashSet::new();
     let mut nodes = Vec::with_capacity(graph.node.len());
@@ -65,7 +65,7 @@ fn clamp_ends(graph: &mut GraphProto) {
     graph.node = nodes;
 }
 
-/// A node without attributes, named as its output.
+/// Returns a node without attributes, with the name of its output.
 fn made(op_type: &str, inputs: &[&str], output: String) -> NodeProto {
     NodeProto {
         op_type: op_type.to_string(),
@@ -76,7 +76,7 @@ fn made(op_type: &str, inputs: &[&str], output: String) -> NodeProto {
     }
 }
 
-/// The attribute `value` of one float 0.
+/// Returns the attribute `value` with one float32 0.
 fn float_zero() -> AttributeProto {
     let (dims, data_type, float_data) = (vec![1], DataType::Float as i32, vec![0.0]);
     let zero = TensorProto { dims, data_type, float_data, ..Default::default() };

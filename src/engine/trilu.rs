@@ -1,6 +1,6 @@
 //! Trilu with a diagonal that is computed from shapes, or that is a tensor of one value.
 //!
-//! The engine's own operator takes a scalar of int64 only (tract 0.23.9), where causal masks of decoders have a diagonal that
+//! The engine's own operator takes only an int64 scalar (tract 0.23.9). In causal masks of decoders, the diagonal
 //! follows from the length of the sequence.
 //!
 //! Source: ONNX `Trilu`.
@@ -18,7 +18,7 @@ pub fn register(ops: &mut OnnxOpRegister) {
     });
 }
 
-/// Inputs: matrices `[..., M, N]`; the diagonal, one integer, 0 without it.
+/// Inputs: matrices `[..., M, N]`, and optionally the diagonal, one integer (0 by default).
 #[derive(Debug, Clone)]
 struct TriluOp {
     upper: bool,

@@ -15,15 +15,15 @@ use tract_onnx::tract_core::ndarray::ArrayD;
 pub struct Value(pub(super) Arc<Tensor>);
 
 impl Value {
-    /// The value of `array`, checked against its input.
+    /// Converts `array`, after a check against its input.
     ///
     /// # Errors
-    /// If the shapes differ.
+    /// If the input does not accept the shape.
     pub fn of_array(array: &Array, input: &InputSpec) -> Result<Value> {
         Ok(Value(convert::to_tract(array, input)?.into_arc_tensor()))
     }
 
-    /// A float32 tensor from values in row-major order.
+    /// Returns a float32 tensor from values in row-major order.
     ///
     /// # Errors
     /// If the number of values does not match the shape.
@@ -78,12 +78,12 @@ impl Value {
         self.0.shape()
     }
 
-    /// The values in row-major order, where they are float32.
+    /// Returns the values in row-major order, where they are float32.
     pub fn f32s(&self) -> Option<&[f32]> {
         convert::as_f32(&self.0)
     }
 
-    /// The values as float32, also of integers and booleans.
+    /// Returns the values as float32, converted from integers and booleans.
     ///
     /// # Errors
     /// If they are not numbers.
@@ -91,7 +91,7 @@ impl Value {
         convert::to_f32(&self.0)
     }
 
-    /// The element type's number in `TensorProto.DataType`.
+    /// Returns the element type's number in `TensorProto.DataType`.
     pub fn data_type(&self) -> Option<i32> {
         convert::data_type(self.0.datum_type())
     }
@@ -101,7 +101,7 @@ impl Value {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The tensor as an ONNX initializer.
+    /// Returns the tensor as an ONNX initializer.
     ///
     /// # Errors
     /// If initializers cannot have its element type.

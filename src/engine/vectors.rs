@@ -2,11 +2,12 @@
 
 use pulp::{Arch, Simd, WithSimd};
 
-/// A loop over values. Short closures are loops; of a longer one, `run` has to be marked `#[inline(always)]`.
+/// A loop over values. A short closure can be one. A longer loop needs a type whose `run` is marked
+/// `#[inline(always)]`.
 pub trait ValueLoop {
-    /// The result.
+    /// The result of the loop.
     type Output;
-    /// Runs it.
+    /// Runs the loop.
     fn run(self) -> Self::Output;
 }
 

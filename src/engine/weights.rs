@@ -1,7 +1,7 @@
-//! Large weights, which the engine gets when it builds a graph and not before.
+//! Large weights, which the engine gets only when it builds a graph.
 //!
-//! Shapes do not follow from the values of weights: until then each has a node with its type and shape only, and its bytes
-//! stay where they are, in a memory map of the model's file.
+//! No shape follows from the values of a large weight. Until a graph is built, the weight has a node with only its type
+//! and shape, and its bytes stay in a memory map of the model's file.
 
 use super::convert::datum_type;
 use crate::onnx::proto::{ModelProto, TensorProto};
@@ -14,10 +14,10 @@ use tract_onnx::prelude::*;
 use tract_onnx::tract_core::ops::konst::Const;
 use tract_onnx::tract_hir::ops::source::Source;
 
-/// Tensors of fewer bytes are part of the model that the engine parses: they may be shapes.
+/// Minimum bytes of a large weight. Smaller tensors stay in the model that the engine parses: they may be shapes.
 const LARGE: usize = 1 << 20;
 
-/// LargeWeights that the parsed model has no values of, by node. Copies of a model share them.
+/// The large weights of a parsed model, by node. Copies of the model share them.
 #[derive(Clone, Default)]
 pub(super) struct LargeWeights(Arc<BTreeMap<usize, Weight>>);
 
@@ -25,11 +25,11 @@ struct Weight {
     data_type: DatumType,
     shape: Vec<usize>,
     bytes: Bytes,
-    /// The engine's copy, while a graph has it.
+    /// The engine's copy, while a graph holds it.
     loaded: Mutex<Weak<Tensor>>,
 }
 
-/// The weights of a model by name, and a copy of the model that has a text in place of each.
+/// A model with a text in place of each large weight, and these weights by name.
 pub(super) struct WithoutWeights {
     pub model: ModelProto,
     weights: BTreeMap<String, Weight>,
@@ -41,7 +41,7 @@ impl WithoutWeights {
         for stored in apart.model.graph.iter_mut().flat_map(|graph| &mut graph.initializer) {
             let Some(weight) = Weight::of(stored) else { continue };
             let name = stored.name().to_string();
-            // Of equal constants the engine would make one.
+            // The texts differ, because the engine would merge equal constants.
             let text = format!("values of {name}");
             *stored = TensorProto {
                 name: Some(name.clone()),
@@ -55,7 +55,7 @@ impl WithoutWeights {
         apart
     }
 
-    /// Takes the values of the weights out of the parsed `model`.
+    /// Replaces the texts in the parsed `model` by nodes with the types and shapes of the weights.
     pub fn taken_from(self, model: &mut InferenceModel, outlets: &HashMap<String, OutletId>) -> Result<LargeWeights> {
         let mut by_node = BTreeMap::new();
         for (name, weight) in self.weights {
@@ -71,12 +71,12 @@ impl WithoutWeights {
 }
 
 impl LargeWeights {
-    /// Whether a node of the parsed model is one of them.
+    /// Whether a node of the parsed model is a large weight.
     pub fn has(&self, node: usize) -> bool {
         self.0.contains_key(&node)
     }
 
-    /// Gives the values to a copy of the parsed model.
+    /// Adds the values to a copy of the parsed model.
     pub fn put_into(&self, model: &mut InferenceModel) -> Result<()> {
         for (node, weight) in self.0.iter() {
             let tensor = weight.load()?;
@@ -89,7 +89,8 @@ impl LargeWeights {
 }
 
 impl Weight {
-    /// A large initializer with all its values, of a type that weights have and shapes have not.
+    /// Returns an initializer as a weight; `None` where it is small or incomplete, or its type is not one of weights
+    /// only.
     fn of(stored: &TensorProto) -> Option<Weight> {
         let bytes = stored.raw_data.as_ref().filter(|raw| raw.len() >= LARGE)?;
         let of_weights = [DatumType::F32, DatumType::U8, DatumType::I8, DatumType::F16, DatumType::F64];

@@ -1,6 +1,7 @@
-//! If with both branches optimized and planned once.
+//! The operator If, with both branches optimized and planned once.
 //!
-//! The engine (tract 0.23.9, `ops/logic/ite.rs`) copies and plans the branch anew in each run, and does not optimize it.
+//! In each run, the engine copies and plans the branch again, and does not optimize it (tract 0.23.9,
+//! `ops/logic/ite.rs`).
 
 use super::{KERNELS, OpKernel, TakenOver, optimized};
 use std::sync::Arc;

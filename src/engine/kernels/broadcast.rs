@@ -9,20 +9,20 @@ use tract_onnx::tract_core::ops::math::{Add, Div, Mul, Sub};
 use tract_onnx::tract_core::{as_op, op_as_typed_op, op_out_of_plan};
 use tract_onnx::tract_hir::internal::*;
 
-/// Add, Sub, Mul and Div of float32 with a tensor that has all axes of the other, or some neighbouring ones.
+/// Add, Sub, Mul and Div of float32, where one operand has all axes of the other or some adjacent ones.
 pub const KERNEL: OpKernel = OpKernel { name: "broadcasting", op: taken_over };
 
-/// Values that are copied before they are changed: they stay in the nearest cache.
+/// Number of values that are copied and then changed at a time: they stay in the first-level cache.
 const BLOCK: usize = 4096;
 
-/// An operator of the engine, one of whose operands has all values of the result.
+/// An operator of the engine, where one operand has the shape of the result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct BroadcastOp {
     op: TypedBinOp,
     operation: Operation,
-    /// The position of the operand with all values.
+    /// Position of the operand with the shape of the result.
     whole: usize,
-    /// The axes that the other operand has.
+    /// The axes that the other operand spans.
     axes: Range<usize>,
 }
 
@@ -54,7 +54,7 @@ fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
         [None, Some(axes)] => Some((1, axes)),
         [None, None] => None,
     };
-    // The engine adds a constant to a product of matrices as it writes that.
+    // The engine fuses a constant operand into a product of matrices.
     let is_fused = |&(whole, _): &(usize, Range<usize>)| {
         let producer = model.node(node.inputs[whole].node);
         let of_constant = facts[1 - whole].konst.is_some();
@@ -66,7 +66,7 @@ fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
     Ok(whole.map(|(whole, axes)| Box::new(BroadcastOp { op: op.clone(), operation, whole, axes }) as _))
 }
 
-/// The axes of `whole` that `part` has, where these are neighbours.
+/// Returns the axes of `whole` that `part` spans; `None` where `part` is a single number or does not fit.
 fn axes_of(whole: &TypedFact, part: &TypedFact) -> Option<Range<usize>> {
     let has = |axis: &usize| part.shape[*axis] != 1.to_dim();
     let start = (0..part.rank()).find(has)?;
@@ -76,7 +76,8 @@ fn axes_of(whole: &TypedFact, part: &TypedFact) -> Option<Range<usize>> {
     is_part.then_some(start..end)
 }
 
-/// Values that an operation changes, and the other operand: for each of its values `inner` neighbours in turn.
+/// Values that an operation changes in place, and the other operand, each value of which is for `inner` adjacent
+/// values.
 struct Runs<'a, F> {
     values: &'a mut [f32],
     others: &'a [f32],

@@ -8,15 +8,16 @@ use tract_onnx::tract_core::ops::cnn::{Conv, KernelFormat};
 use tract_onnx::tract_core::{as_op, op_as_typed_op, op_out_of_plan};
 use tract_onnx::tract_hir::internal::*;
 
-/// Convolutions of float32, channels first, with constant weights and few products for each output value, or by tiles.
+/// Convolutions of float32, channels first, with constant weights: directly with few products per output value, or by
+/// tiles.
 pub const KERNEL: OpKernel = OpKernel { name: "convolution", op: taken_over };
 
-/// Products for an output value up to which this is faster than the engine's product of matrices.
+/// Maximum products per output value; with more, the engine's product of matrices is faster.
 const MOST_TAPS: usize = 576;
-/// Values of an output plane from which on this is faster.
+/// Minimum values of an output plane; with fewer, the engine is faster.
 const LEAST_LEN: usize = 16;
 
-/// Inputs from which on their sums, and products of these with weights, might be infinite.
+/// Limit of absolute inputs for tiles: sums of larger inputs, or their products with weights, might be infinite.
 const MOST_VALUE: f32 = 1e30;
 
 /// A convolution of the engine, and its windows over the planes of its input.
@@ -24,7 +25,7 @@ const MOST_VALUE: f32 = 1e30;
 struct ConvOp {
     conv: Conv,
     windows: Windows,
-    /// The way by tiles, with transformed weights, where that is faster.
+    /// The tiles and their transformed weights, where tiles are faster.
     by_tiles: Option<(Tiles, Arc<Tensor>)>,
 }
 
@@ -36,7 +37,7 @@ fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
     if ![x, weights, bias].iter().all(is_float) || conv.kernel_fmt != KernelFormat::OIHW {
         return Ok(None);
     }
-    // Padding times infinity is not a number, and the engine does not multiply padding.
+    // This kernel multiplies padding, which the engine does not: 0 times infinity is NaN.
     let Some(weights) = &weights.konst else { return Ok(None) };
     let weights: &[f32] = weights.try_as_plain_ram()?.as_slice()?;
     if !weights.iter().all(|weight| weight.is_finite()) {
@@ -97,7 +98,7 @@ impl EvalOp for ConvOp {
         let bias: Vec<f32> = bias.iter().copied().cycle().take(n_out).collect();
         let shape = conv.pool_spec.output_shape(x.shape())?.shape;
         let x: &[f32] = x.try_as_plain_ram()?.as_slice()?;
-        // Differences of inputs would spread what is no number.
+        // Tiles take differences of inputs, which would spread NaN and infinity.
         if let Some((tiles, weights)) =
             by_tiles.as_ref().filter(|_| x.iter().fold(true, |all, x| all & (x.abs() < MOST_VALUE)))
         {

@@ -12,16 +12,16 @@ use tract_onnx::tract_hir::internal::*;
 /// Grid sampling of float32, nearest or linear, along up to three axes.
 pub const KERNEL: OpKernel = OpKernel { name: "grid sampling", op: taken_over };
 
-/// Maximum axes that are sampled along.
+/// Maximum number of sampled axes.
 const MAX_AXES: usize = 3;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct GridSampleOp(GridSample);
 
-/// A pixel that a sampled value is made from.
+/// A pixel that contributes to a sampled value.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tap {
-    /// Position in the plane of a channel; its end for a pixel outside, which is 0.
+    /// Position in the plane of a channel; the end of the plane, where a 0 is stored, for a pixel outside.
     at: usize,
     weight: f32,
 }
@@ -41,7 +41,7 @@ impl GridSampleOp {
         self.0.mode == InterpolationMode::Nearest
     }
 
-    /// The first and the last coordinate of an axis of `size` pixels.
+    /// Returns the first and the last coordinate of an axis of `size` pixels.
     fn ends(&self, size: usize) -> (f32, f32) {
         match self.0.align_corners {
             true => (0.0, size as f32 - 1.0),
@@ -49,7 +49,7 @@ impl GridSampleOp {
         }
     }
 
-    /// A coordinate in pixels, of one from -1 to 1.
+    /// Converts a coordinate from -1 to 1 to pixels.
     fn pixel(&self, position: f32, size: usize) -> f32 {
         match self.0.align_corners {
             true => (position + 1.0) / 2.0 * (size as f32 - 1.0),
@@ -57,7 +57,7 @@ impl GridSampleOp {
         }
     }
 
-    /// The index of a pixel on an axis of `size` pixels; `None` for one outside that is 0.
+    /// Returns the index of a pixel on an axis of `size` pixels; `None` for a pixel outside that counts as 0.
     fn index(&self, pixel: i64, size: usize) -> Option<usize> {
         let last = size as i64 - 1;
         let inside = match self.0.padding_mode {
@@ -68,7 +68,7 @@ impl GridSampleOp {
         usize::try_from(inside).ok()
     }
 
-    /// The pixels of one position, whose coordinates are those of the last axis first.
+    /// Finds the pixels of one position, whose first coordinate is that of the last axis.
     fn find(&self, position: &[f32], sizes: &[usize], taps: &mut [Tap]) {
         let mut coordinates = [0.0f32; MAX_AXES];
         let axes = || sizes.iter().zip(position.iter().rev());
@@ -109,7 +109,7 @@ impl GridSampleOp {
     }
 }
 
-/// A coordinate reflected at the ends of an axis until it is between them.
+/// Returns a coordinate reflected at the ends of an axis until it is between them.
 fn reflected(coordinate: f32, (first, last): (f32, f32)) -> f32 {
     let (length, beyond) = (last - first, if coordinate < first { first - coordinate } else { coordinate - last });
     if length == 0.0 {
@@ -151,7 +151,7 @@ impl EvalOp for GridSampleOp {
         }
         let (x, grid) = (x.try_as_plain_ram()?.as_slice::<f32>()?, grid.try_as_plain_ram()?.as_slice::<f32>()?);
         let mut taps = vec![Tap::default(); n_positions * n_taps];
-        // Pixels outside are read behind the plane.
+        // The last value, 0, stands for pixels outside.
         let mut plane = vec![0.0; n_pixels + 1];
         let samples = x.chunks_exact(channels * n_pixels).zip(grid.chunks_exact(n_positions * sizes.len()));
         let mut results = y.try_as_plain_ram_mut()?;
@@ -173,7 +173,7 @@ impl EvalOp for GridSampleOp {
     }
 }
 
-/// The weighted sums of `N` pixels each.
+/// Writes weighted sums of `N` pixels each to `y`.
 fn sample<const N: usize>(plane: &[f32], taps: &[Tap], y: &mut [f32]) {
     for (y, taps) in y.iter_mut().zip(taps.as_chunks::<N>().0) {
         *y = taps.iter().fold(0.0, |sum, tap| sum + tap.weight * plane[tap.at]);

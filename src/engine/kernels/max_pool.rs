@@ -21,7 +21,7 @@ fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
     let Some(pool) = node.op_as::<MaxPool>() else { return Ok(None) };
     let x = model.outlet_fact(node.inputs[0])?;
     let spec = &pool.pool_spec;
-    // The engine has its own vectors for these, which propagate what is no number otherwise.
+    // The engine computes these in vectors, and propagates NaN differently.
     let is_dense = spec.kernel_shape[..] == [2, 2] && [spec.strides(), spec.dilations()].iter().all(|n| **n == [1, 1]);
     if x.datum_type != DatumType::F32 || pool.with_index_outputs.is_some() || is_dense {
         return Ok(None);
@@ -30,7 +30,7 @@ fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
     Ok(windows.map(|windows| Box::new(MaxPoolOp { pool: pool.clone(), windows }) as _))
 }
 
-/// The larger one, from the lowest finite number on; what is no number is left out.
+/// The step of a maximum, which starts at the lowest finite number and ignores NaN.
 struct Larger;
 
 impl WindowStep for Larger {

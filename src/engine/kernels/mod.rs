@@ -1,8 +1,8 @@
-//! Operators that mqq computes itself, as the engine's own are slower.
+//! Operators that mqq computes itself because the engine's own are slower.
 //!
-//! In: a graph of the engine. Out: the optimized graph, where nodes that a kernel takes over have its operator. A kernel
-//! takes the inputs of the node that it stands for and gives its result, but for rounding. Everything else stays with the
-//! engine.
+//! In: a graph of the engine. Out: the optimized graph, where nodes that a kernel takes over have the kernel's
+//! operator. A kernel takes the inputs of the node that it replaces and gives the same result up to rounding. All other
+//! nodes stay with the engine.
 
 mod branches;
 mod broadcast;
@@ -20,18 +20,18 @@ use tract_onnx::prelude::*;
 use tract_onnx::tract_core::internal::TypedOp;
 use tract_onnx::tract_core::optim::Optimizer;
 
-/// The operator in place of a node's, where a kernel takes it over.
+/// The operator that replaces a node's own; `None` where the kernel does not take the node over.
 type TakenOver = Option<Box<dyn TypedOp>>;
 
-/// An operator in place of one of the engine's.
+/// A kernel, which replaces an operator of the engine.
 pub struct OpKernel {
     /// Name in documents.
     pub name: &'static str,
-    /// The operator for a node of the same inputs, where the kernel takes it over.
+    /// Returns the kernel's operator for a node, with the same inputs.
     op: fn(&TypedModel, &TypedNode) -> TractResult<TakenOver>,
 }
 
-/// A tensor of float32, all of whose values `write` gives.
+/// Returns a float32 tensor; `write` must set all of its values.
 fn written(shape: &[usize], write: impl FnOnce(&mut [f32])) -> TractResult<TVec<TValue>> {
     // SAFETY: every value is written before any is read.
     let mut tensor = unsafe { Tensor::uninitialized::<f32>(shape)? };
@@ -51,7 +51,7 @@ pub const KERNELS: &[OpKernel] = &[
     branches::KERNEL,
 ];
 
-/// Optimizes a graph, with the first of `kernels` that takes a node over.
+/// Optimizes a graph. A node that kernels take over gets the operator of the first of `kernels` that does.
 ///
 /// # Errors
 /// If the engine refuses the graph.
@@ -70,12 +70,12 @@ pub(super) fn optimized(model: TypedModel, kernels: &[OpKernel]) -> TractResult<
     Ok(model)
 }
 
-/// Passes of the engine's first rewriting (tract 0.23.9) that are left out. Only streams read the regions of interest, and the terms
-/// of these double with each tensor that a Where and another node read. Masks that are computed from positions are folded
-/// wrongly: a Greater of a Range and 1 is true at position 1.
+/// Passes of the engine's first rewriting (tract 0.23.9) that are left out. `PropagateRoi` notes regions of interest,
+/// which only streams read; the terms double with each tensor that a Where and another node read. `FoldUniformMask`
+/// folds masks that are computed from positions wrongly: a Greater of a Range and 1 is true at position 1.
 const LEFT_OUT: &[&str] = &["PropagateRoi", "FoldUniformMask"];
 
-/// A graph behind the engine's first rewriting.
+/// Runs the engine's first rewriting on a graph.
 fn decluttered(mut model: TypedModel) -> TractResult<TypedModel> {
     let mut optimizer = Optimizer::declutter();
     optimizer.passes.retain(|pass| !LEFT_OUT.iter().any(|name| format!("{pass:?}").starts_with(name)));

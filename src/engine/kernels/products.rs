@@ -1,18 +1,18 @@
-//! Sums of products of matrices, in blocks whose sums stay in the registers of the processor.
+//! Products of matrices, in blocks whose sums stay in the registers of the processor.
 
 use pulp::Simd;
 
-/// Most rows of a block: with two vectors of each, its sums fill the registers.
+/// Maximum rows of a block: the sums of two vectors for each row fill the registers.
 pub const BLOCK: usize = 6;
 
-/// The numbers of rows in the blocks of `n_rows`: nearly equal, 4 to [`BLOCK`] from 8 rows on.
+/// Divides `n_rows` into blocks of nearly equal numbers of rows: 4 to [`BLOCK`] from 8 rows on.
 pub fn blocks(n_rows: usize) -> impl Iterator<Item = usize> {
     let n_blocks = n_rows.div_ceil(BLOCK);
     (0..n_blocks).map(move |block| (block + 1) * n_rows / n_blocks - block * n_rows / n_blocks)
 }
 
-/// The sums of products for `n_rows` rows, as [`blocks`] gives, into `sums`: `n` vectors for each row. `weights` has for each
-/// input those of all rows, `inputs` has `n` vectors for each input.
+/// Writes the sums of products for a block of `n_rows` rows from [`blocks`] to `sums`, `n` vectors for each row. For
+/// each input, `weights` has the weights of all rows, and `inputs` has `n` vectors.
 #[inline(always)]
 pub fn block<S: Simd>(simd: S, weights: &[f32], inputs: &[S::f32s], sums: &mut [S::f32s], [n_rows, n]: [usize; 2]) {
     match n_rows {
@@ -34,7 +34,7 @@ fn rows<S: Simd, const C: usize>(simd: S, weights: &[f32], inputs: &[S::f32s], s
     }
 }
 
-/// The `N` vectors at `at` of each row.
+/// Writes the `N` vectors from position `at` on, for each row.
 #[inline(always)]
 fn vectors<S: Simd, const C: usize, const N: usize>(
     simd: S,

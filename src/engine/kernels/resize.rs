@@ -1,7 +1,7 @@
 //! Resizing of planes.
 //!
-//! The engine resizes the whole tensor along one axis after the other, and value by value along the last one. Here each row
-//! of the result is made of some rows of its plane, and then resized itself, by the same steps.
+//! The engine resizes the whole tensor along one axis after the other, and value by value along the last one. This
+//! kernel makes each row of the result from rows of its plane, then resizes that row, by the same steps.
 
 use super::{OpKernel, TakenOver, written};
 use tract_onnx::tract_core::ops::nn::resize::{AxisPlan, Resize};
@@ -21,7 +21,7 @@ fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
     Ok(is_taken.then(|| Box::new(ResizeOp(resize.clone())) as _))
 }
 
-/// How the planes of a tensor are resized; an axis without a plan keeps its values.
+/// The resizing of a tensor's planes. An axis without a plan keeps its values.
 struct Planes {
     height: usize,
     width: usize,
@@ -30,7 +30,8 @@ struct Planes {
 }
 
 impl ResizeOp {
-    /// The shape of the result, and the planes; `None` for them where other axes are resized.
+    /// Returns the shape of the result, and the resizing of the planes; `None` where other axes are resized or there
+    /// are no values.
     fn planes(&self, inputs: &[TValue]) -> TractResult<(TVec<usize>, Option<Planes>)> {
         let shape = inputs[0].shape();
         let given = |input: Option<usize>| input.and_then(|input| inputs.get(input)).map(|tensor| &**tensor);
@@ -55,7 +56,7 @@ impl ResizeOp {
 }
 
 impl Planes {
-    /// Writes the resized planes of `x`, each of `to` rows and columns.
+    /// Writes the planes of `x`, resized to `height` rows and `width` columns each, to `y`.
     fn resize(&self, x: &[f32], [height, width]: [usize; 2], y: &mut [f32]) {
         let mut mixed = vec![0.0; self.width];
         let planes = x.chunks_exact(self.height * self.width).zip(y.chunks_exact_mut(height * width));
@@ -78,12 +79,12 @@ impl Planes {
     }
 }
 
-/// The weighted sum of the rows that row `at` of the result is made of.
+/// Writes the weighted sum of the rows of `plane` that row `at` of the result depends on to `row`.
 fn mix(plane: &[f32], plan: &AxisPlan, at: usize, row: &mut [f32]) {
     row.fill(0.0);
     let taps = at * plan.window..(at + 1) * plan.window;
     for (&from, &weight) in plan.indices[taps.clone()].iter().zip(&plan.weights[taps]) {
-        // The engine leaves these out as well: they may meet what is not finite.
+        // The engine leaves out zero weights as well: their values may be infinite or NaN.
         if weight != 0.0 {
             let from = &plane[from * row.len()..][..row.len()];
             row.iter_mut().zip(from).for_each(|(to, x)| *to += weight * x);
@@ -91,7 +92,7 @@ fn mix(plane: &[f32], plan: &AxisPlan, at: usize, row: &mut [f32]) {
     }
 }
 
-/// The weighted sums of `N` values each.
+/// Writes weighted sums of `N` values of `row` each to `y`.
 fn resize_row<const N: usize>(row: &[f32], plan: &AxisPlan, y: &mut [f32]) {
     let taps = plan.indices.as_chunks::<N>().0.iter().zip(plan.weights.as_chunks::<N>().0);
     for (y, (from, weights)) in y.iter_mut().zip(taps) {

@@ -1,6 +1,6 @@
 //! Softmax along an axis that is not the last one.
 //!
-//! The engine is fast along the last axis alone. The axis is moved there and back.
+//! The engine is fast along the last axis only. This kernel moves the axis there and back.
 
 use super::{OpKernel, TakenOver};
 use tract_onnx::tract_core::ops::nn::Softmax;

@@ -1,13 +1,13 @@
 //! The largest or smallest values along an axis.
 //!
-//! The engine sorts all values. Here those that are wanted are found first, and sorted alone.
+//! The engine sorts all values. This kernel selects the `k` values first, and sorts only these.
 
 use super::{OpKernel, TakenOver};
 use tract_onnx::tract_core::ops::array::Topk;
 use tract_onnx::tract_core::{as_op, op_as_typed_op, op_out_of_plan};
 use tract_onnx::tract_hir::internal::*;
 
-/// The largest or smallest values of float32.
+/// The largest or smallest values of float32 along an axis.
 pub const KERNEL: OpKernel = OpKernel { name: "top k", op: taken_over };
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -21,9 +21,10 @@ fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
 }
 
 impl TopKOp {
-    /// A number that is less for what comes first: by value, then by position. The position is in the lower half.
+    /// Returns a sort key: by value in the higher 32 bits, then by position in the lower 32 bits. Lower keys come
+    /// first.
     fn order(&self, value: f32, position: usize) -> u64 {
-        // Both zeros are equal.
+        // Adding 0 makes both zeros equal.
         let bits = (value + 0.0).to_bits();
         let ascending = if bits >> 31 == 1 { !bits } else { bits | 1 << 31 };
         let by_value = if self.0.largest { !ascending } else { ascending };
@@ -48,7 +49,7 @@ impl EvalOp for TopKOp {
         let x = inputs[0].try_as_plain_ram()?.as_slice::<f32>()?;
         let (n, inner) = (shape[axis], shape[axis + 1..].iter().product::<usize>());
         let k = usize::try_from(k).ok().filter(|k| (1..=n).contains(k) && inner > 0 && n <= u32::MAX as usize);
-        // The place of what is no number depends on how the engine sorts.
+        // The place of NaN depends on the sorting of the engine.
         let Some(k) = k.filter(|_| !x.iter().any(|value| value.is_nan())) else { return self.0.eval(ctx, inputs) };
         let mut to: TVec<usize> = shape.into();
         to[axis] = k;

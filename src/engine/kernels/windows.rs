@@ -1,9 +1,9 @@
 //! Sliding windows over planes of float32, in vectors of pulp.
 //!
-//! A plane is copied with its padding and split into phases: with a stride of 2, even and odd rows and columns apart. So
-//! each tap of the window is a constant offset for all strides and dilations, and neighbours of the output meet neighbours.
-//! Some rows of the output are computed as one line, with the few values between two rows, which are left out. Every value
-//! is computed by the same steps in the same order, wherever it stands.
+//! A plane is copied with its padding and split into phases: with a stride of 2, into even and odd rows and columns. So
+//! each tap of the window is a constant offset for all strides and dilations, and adjacent outputs read adjacent
+//! values. Several rows of the output are computed as one line; the few values between two rows are discarded. Every
+//! value is computed by the same steps in the same order, wherever it is in the output.
 
 use pulp::{Arch, Simd, WithSimd};
 use std::array;
@@ -12,13 +12,13 @@ use std::ops::Range;
 use tract_onnx::tract_core::ops::cnn::PoolSpec;
 use tract_onnx::tract_core::ops::nn::DataFormat;
 
-/// Output planes of a block.
+/// Number of output planes of a block.
 const CHANNELS: usize = 6;
-/// Values of all planes that lines are computed of at a time; they stay in the second cache.
+/// Number of values in the phases of all planes for a line: they stay in the second-level cache.
 const GROUP: usize = 65_536;
-/// Length that a line of whole rows comes to: some kilobytes, which stay in the nearest cache.
+/// Maximum length of a line of several rows: some kilobytes, which stay in the first-level cache.
 const LINE: usize = 2048;
-/// More lanes than a vector has on any machine.
+/// Extra values of a buffer: more than a vector has lanes on any machine.
 pub const SLACK: usize = 64;
 
 /// Positions of a window along one axis.
@@ -33,22 +33,22 @@ struct Positions {
 }
 
 impl Positions {
-    /// Number of phases that taps read.
+    /// Returns the number of phases that taps read.
     fn phases(&self) -> usize {
         self.stride.min((self.kernel - 1) * self.dilation + 1)
     }
 
-    /// By how much a phase is longer than the output.
+    /// Returns the difference in length between a phase and the output.
     fn overhang(&self) -> usize {
         (self.kernel - 1) * self.dilation / self.stride
     }
 
-    /// The phase of each tap, and where in it the tap begins.
+    /// Returns the phase of each tap, and the offset of the tap in the phase.
     fn taps(self) -> impl Iterator<Item = (usize, usize)> {
         (0..self.kernel).map(move |tap| (tap * self.dilation % self.stride, tap * self.dilation / self.stride))
     }
 
-    /// The part of a phase that holds input, and the first input in it.
+    /// Returns the part of a phase that holds input, and the position of its first value in the input.
     fn inside(&self, phase: usize) -> (Range<usize>, usize) {
         let begin = self.before.saturating_sub(phase).div_ceil(self.stride);
         let end = (self.input + self.before).saturating_sub(phase).div_ceil(self.stride);
@@ -63,25 +63,25 @@ pub struct Windows {
     columns: Positions,
 }
 
-/// The values of a window become one by a step for each tap.
+/// The reduction of a window to one value, by a step for each tap.
 pub trait WindowStep {
-    /// The value of what is not in the plane.
+    /// The value of positions outside the plane.
     const OUTSIDE: f32;
-    /// The result so far with the values `x` of a tap.
+    /// Returns the result so far, updated with the values `x` of a tap.
     fn step<S: Simd>(simd: S, so_far: S::f32s, x: S::f32s, weight: S::f32s) -> S::f32s;
 }
 
-/// Numbers of the steps of one output plane.
+/// The parameters of the steps for one output plane.
 pub struct Weights<'a> {
     /// The result before the first tap.
     pub first: f32,
-    /// For each tap.
+    /// The weight of each tap.
     pub taps: &'a [f32],
 }
 
 impl Windows {
-    /// The windows of a pooling or convolution over an input of this shape; `None` where they are not for this module:
-    /// channels last, more than two axes, or padding that would take many times the memory of the planes.
+    /// Returns the windows of a pooling or convolution over an input of this shape. Returns `None` for channels last,
+    /// more than two axes, and padding that would take many times the memory of the planes.
     pub fn new(spec: &PoolSpec, shape: &[usize]) -> Option<Windows> {
         let axes = spec.rank();
         let rank = axes
@@ -111,33 +111,33 @@ impl Windows {
         (out_len > 0 && phases <= 4 * (in_len + out_len) + (1 << 16)).then_some(Windows { rows, columns })
     }
 
-    /// Number of taps of a window.
+    /// Returns the number of taps of a window.
     pub fn n_taps(&self) -> usize {
         self.rows.kernel * self.columns.kernel
     }
 
-    /// Number of values of an output plane.
+    /// Returns the number of values of an output plane.
     pub fn out_len(&self) -> usize {
         self.rows.output * self.columns.output
     }
 
-    /// Rows and columns of an output plane.
+    /// Returns the rows and columns of an output plane.
     pub fn out_size(&self) -> [usize; 2] {
         [self.rows.output, self.columns.output]
     }
 
-    /// Number of values of an input plane.
+    /// Returns the number of values of an input plane.
     pub fn in_len(&self) -> usize {
         self.rows.input * self.columns.input
     }
 
-    /// Length of a row of a phase.
+    /// Returns the length of a row of a phase.
     pub fn pitch(&self) -> usize {
         self.columns.output + self.columns.overhang()
     }
 
-    /// Writes each plane of `output`: `each` planes of `output` are of the same `planes` planes of `input`. Weights, with the
-    /// taps of all these planes, begin anew behind the last.
+    /// Writes all planes of `output`. Each `planes` input planes give `each` output planes. `weights` has an entry for
+    /// each output plane of a sample, with the taps of all its input planes.
     pub fn run<F: WindowStep>(
         &self,
         input: &[f32],
@@ -157,7 +157,8 @@ impl Windows {
         }
     }
 
-    /// Windows of 4×4 in steps of two, each with the inputs of 2×2 of these; `None` where these are not 3×3 in steps of one.
+    /// Returns windows of 4×4 with stride 2, each with the inputs of 2×2 of these windows; `None` unless these windows
+    /// are 3×3 with stride and dilation 1.
     pub fn tiles(&self) -> Option<Windows> {
         let axis = |axis: Positions| {
             let Positions { output, kernel: 3, stride: 1, dilation: 1, .. } = axis else { return None };
@@ -166,7 +167,7 @@ impl Windows {
         Some(Windows { rows: axis(self.rows)?, columns: axis(self.columns)? })
     }
 
-    /// The lines of `planes` input planes that outputs are computed of at a time.
+    /// Returns the lines of output rows that are computed from `planes` input planes.
     pub fn lines(&self, planes: usize) -> RowLines {
         let (rows, columns, pitch) = (self.rows, self.columns, self.pitch());
         let n_phases = rows.phases() * columns.phases();
@@ -184,18 +185,18 @@ impl Windows {
         RowLines { n_rows, offsets, taken, plane_len: n_phases * phase_len }
     }
 
-    /// The first row of the output in a line, and the number of its rows.
+    /// Returns the first row of the output in a line, and the number of its rows.
     pub fn rows_of(&self, lines: &RowLines, line: usize) -> (usize, usize) {
         let y = lines.taken[line].0;
         (y, lines.n_rows.min(self.rows.output - y))
     }
 
-    /// Length of a line of rows, with the values between two rows.
+    /// Returns the length of a line of rows, with the values between two rows.
     pub fn line_len(&self, n_rows: usize) -> usize {
         (n_rows - 1) * self.pitch() + self.columns.output
     }
 
-    /// Fills the phases of all input planes for a line; what is not in a plane is `outside`.
+    /// Fills the phases of all input planes for a line. Positions outside a plane get `outside`.
     #[inline(always)]
     pub fn fill(&self, lines: &RowLines, line: usize, input: &[f32], outside: f32, phases: &mut [f32]) {
         for (input, phases) in input.chunks_exact(self.in_len()).zip(phases.chunks_exact_mut(lines.plane_len)) {
@@ -208,14 +209,14 @@ impl Windows {
         }
     }
 
-    /// The rows that the phases of a plane take for rows from `y` of the output on.
+    /// Returns the copies from a plane to its phases for a line that begins with row `y` of the output.
     fn taken(&self, y: usize, phase_len: usize) -> Vec<Taken> {
         let (rows, columns, pitch) = (self.rows, self.columns, self.pitch());
         let inside: Vec<(Range<usize>, usize)> = (0..columns.phases()).map(|phase| columns.inside(phase)).collect();
         let mut taken = Vec::new();
         for (phase_y, row) in (0..rows.phases()).flat_map(|phase| (0..phase_len / pitch).map(move |row| (phase, row))) {
             let from = ((y + row) * rows.stride + phase_y).checked_sub(rows.before).filter(|&y| y < rows.input);
-            // Where one line has all rows, what is outside stays as it is.
+            // Where one line has all rows, rows outside keep their first value.
             if from.is_none() && phase_len == (rows.output + rows.overhang()) * pitch {
                 continue;
             }
@@ -229,26 +230,26 @@ impl Windows {
     }
 }
 
-/// Some rows of the output as one line, and what is read for it.
+/// The lines of an output plane, each of several rows, and the values that a line reads.
 pub struct RowLines {
     /// Rows of the output in a line; the last line may have fewer.
     pub n_rows: usize,
-    /// For each tap its place in the phases.
+    /// The offset of each tap in the phases.
     pub offsets: Vec<usize>,
-    /// For each line its first row, and the rows that the phases of a plane take.
+    /// For each line its first row, and the copies from a plane to its phases.
     taken: Vec<(usize, Vec<Taken>)>,
     /// Length of the phases of a plane.
     pub plane_len: usize,
 }
 
-/// Values of a row that a phase takes.
+/// A copy of values of a row to a phase.
 struct Taken {
-    /// Where they begin in the plane; `None` outside of it.
+    /// Position of the first value in the plane; `None` for a row outside.
     from: Option<usize>,
     to: Range<usize>,
 }
 
-/// Output planes of the same input planes.
+/// Output planes that are computed from the same input planes.
 struct OneGroup<'a, F> {
     windows: &'a Windows,
     lines: &'a RowLines,
@@ -288,7 +289,7 @@ impl<F: WindowStep> WithSimd for OneGroup<'_, F> {
 }
 
 impl RowLines {
-    /// Number of lines.
+    /// Returns the number of lines.
     pub fn n(&self) -> usize {
         self.taken.len()
     }
@@ -300,7 +301,7 @@ fn take(from: &[f32], step: usize, to: &mut [f32]) {
     match step {
         1 => to.copy_from_slice(&from[..to.len()]),
         2 => {
-            // The compiler makes vectors of pairs. The last value may have no pair.
+            // The compiler vectorizes loops over pairs. The last value may have no pair.
             let (pairs, end) = (from.chunks_exact(2), 2 * (to.len() - 1));
             to[end / 2] = from[end];
             to.iter_mut().zip(pairs).for_each(|(to, pair)| *to = pair[0]);
@@ -309,7 +310,7 @@ fn take(from: &[f32], step: usize, to: &mut [f32]) {
     }
 }
 
-/// RowLines of one to [`CHANNELS`] output planes, each of `n` vectors.
+/// Computes a line of one to [`CHANNELS`] output planes, each of `n` vectors.
 #[inline(always)]
 fn some_lines<S: Simd, F: WindowStep>(
     simd: S,
@@ -334,7 +335,7 @@ fn some_lines<S: Simd, F: WindowStep>(
     }
 }
 
-/// A line of windows of `N` taps, each window at once.
+/// Computes a line of one output plane, all `N` taps of a window at once.
 #[inline(always)]
 fn few<S: Simd, F: WindowStep, const N: usize>(
     simd: S,
@@ -351,8 +352,8 @@ fn few<S: Simd, F: WindowStep, const N: usize>(
     }
 }
 
-/// RowLines of `C` output planes, of windows of any number of taps, `N` vectors at a time: as many sums are under way as the
-/// processor has registers for.
+/// Computes a line of `C` output planes with any number of taps, `N` vectors at a time: as many sums as fit in the
+/// registers of the processor.
 #[inline(always)]
 fn many<S: Simd, F: WindowStep, const C: usize, const N: usize>(
     simd: S,
@@ -372,7 +373,7 @@ fn many<S: Simd, F: WindowStep, const C: usize, const N: usize>(
     }
 }
 
-/// `N` vectors of each of `C` lines of length `n`.
+/// Computes the first `N` vectors of each of `C` lines of `n` vectors.
 #[inline(always)]
 fn block<S: Simd, F: WindowStep, const C: usize, const N: usize>(
     simd: S,

@@ -1,28 +1,28 @@
-//! Convolution with 3×3 windows in steps of one, two by two outputs at a time: 16 products in place of 36.
+//! Convolution with 3×3 windows and stride 1, in tiles of 2×2 outputs: 16 products in place of 36.
 //!
 //! Winograd's F(2×2, 3×3) (Lavin and Gray, arXiv:1509.09308): a tile of 4×4 inputs and the weights are transformed, the
-//! products of all input planes are added up, and the 16 sums are transformed back to 2×2 outputs. Only weights are halved;
-//! all else is sums and differences, so that rounding is about that of a direct sum.
+//! products of all input planes are added up, and the 16 sums are transformed back to 2×2 outputs. The transform of
+//! weights halves sums; the other transforms only add and subtract, so that rounding is about that of a direct sum.
 
 use super::products::{BLOCK, block, blocks};
 use super::windows::{RowLines, SLACK, Windows};
 use pulp::{Arch, Simd, WithSimd};
 use std::cell::RefCell;
 
-/// Products of a tile.
+/// Number of products of a tile.
 const PRODUCTS: usize = 16;
-/// Transformed inputs at a time: they stay in the second cache.
+/// Number of transformed inputs at a time: they stay in the second-level cache.
 const GROUP: usize = 65_536;
-/// Planes of input and of output from which on the transforms pay.
+/// Minimum number of input planes, and of output planes, for tiles to be faster.
 const LEAST_PLANES: usize = 16;
-/// Values of an output plane from which on they pay.
+/// Minimum values of an output plane.
 const LEAST_LEN: usize = 36;
-/// The same for the products of both numbers of planes and these values.
+/// Minimum product of input planes, output planes and values of an output plane.
 const LEAST_WORK: usize = 100_000;
-/// Largest number of transformed weights.
+/// Maximum number of transformed weights.
 const MOST_WEIGHTS: usize = 1 << 20;
 
-/// The windows of a convolution, in tiles.
+/// The tiles of a convolution.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Tiles {
     tiles: Windows,
@@ -33,7 +33,8 @@ pub struct Tiles {
 }
 
 impl Tiles {
-    /// The tiles of windows with `planes` input and output planes in each of `groups`; `None` where another way is faster.
+    /// Returns the tiles of windows with `planes` input and output planes in each of `groups`; `None` where another way
+    /// is faster or the transformed weights would be too many.
     pub fn new(windows: &Windows, planes: [usize; 2], groups: usize) -> Option<Tiles> {
         let tiles = windows.tiles()?;
         let len = windows.out_len();
@@ -43,8 +44,8 @@ impl Tiles {
         (is_large && is_kept).then(|| Tiles { tiles, out: windows.out_size(), planes })
     }
 
-    /// The transformed weights of all groups: for each block of output planes and each product a row of the block's planes
-    /// for each input plane.
+    /// Returns the transformed weights, in the order of groups, blocks of output planes, products, input planes and
+    /// output planes of the block.
     pub fn transformed(&self, weights: &[f32]) -> Vec<f32> {
         let (n_in, n_taps) = (self.planes[0], 9);
         let mut transformed = Vec::with_capacity(weights.len() / n_taps * PRODUCTS);
@@ -63,7 +64,7 @@ impl Tiles {
         transformed
     }
 
-    /// Writes the convolution of all samples in `input`.
+    /// Writes the convolution of all samples in `input` to `output`.
     pub fn run(&self, input: &[f32], weights: &[f32], bias: &[f32], output: &mut [f32]) {
         let [n_in, n_out] = self.planes;
         let lines = self.tiles.lines(n_in);
@@ -94,15 +95,15 @@ impl Tiles {
 }
 
 thread_local! {
-    /// Memory of a thread's convolutions.
+    /// Scratch memory of a thread's convolutions.
     static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Parts of the memory.
+/// The parts of the scratch memory.
 struct Scratch<'a> {
     /// The phases of the input planes.
     phases: &'a mut [f32],
-    /// Columns of tiles of a plane, transformed.
+    /// Transformed columns of a plane's tiles.
     columns: &'a mut [f32],
     /// Transformed inputs: for each product and input plane some vectors of tiles.
     inputs: &'a mut [f32],
@@ -112,7 +113,7 @@ struct Scratch<'a> {
     outputs: &'a mut [f32],
 }
 
-/// Output planes of the same input planes.
+/// The output planes of one group and one sample, computed from the same input planes.
 struct TiledGroup<'a> {
     tiles: &'a Tiles,
     lines: &'a RowLines,
@@ -137,7 +138,7 @@ impl WithSimd for TiledGroup<'_> {
         let products = S::as_mut_simd_f32s(products).0;
         let mut offsets = [0; PRODUCTS];
         offsets.copy_from_slice(&lines.offsets[..PRODUCTS]);
-        // Pairs of vectors.
+        // An even number of vectors.
         let most = (GROUP / (PRODUCTS * n_in * 2 * S::F32_LANES)).max(1) * 2;
         for line in 0..lines.n() {
             tiles.fill(lines, line, input, 0.0, phases);
@@ -180,7 +181,7 @@ impl WithSimd for TiledGroup<'_> {
     }
 }
 
-/// Writes values of two slices in turns.
+/// Writes the values of two slices alternately.
 #[inline(always)]
 fn interleave(even: &[f32], odd: &[f32], to: &mut [f32]) {
     let half = to.len() / 2;
@@ -191,7 +192,7 @@ fn interleave(even: &[f32], odd: &[f32], to: &mut [f32]) {
     }
 }
 
-/// The 16 transformed weights of a window.
+/// Returns the 16 transformed weights of a window.
 fn of_weights(taps: &[f32]) -> [f32; PRODUCTS] {
     let of_three = |[a, b, c]: [f32; 3]| [a, 0.5 * (a + b + c), 0.5 * (a - b + c), c];
     let rows: [[f32; 4]; 3] =
@@ -204,20 +205,20 @@ fn of_weights(taps: &[f32]) -> [f32; PRODUCTS] {
     transformed
 }
 
-/// Four inputs transformed along one axis.
+/// Transforms four inputs along one axis.
 #[inline(always)]
 fn of_four<S: Simd>(simd: S, [a, b, c, d]: [S::f32s; 4]) -> [S::f32s; 4] {
     [simd.sub_f32s(a, c), simd.add_f32s(b, c), simd.sub_f32s(c, b), simd.sub_f32s(b, d)]
 }
 
-/// Four sums transformed back along one axis.
+/// Transforms four sums back to two outputs along one axis.
 #[inline(always)]
 fn to_two<S: Simd>(simd: S, [a, b, c, d]: [S::f32s; 4]) -> [S::f32s; 2] {
     [simd.add_f32s(simd.add_f32s(a, b), c), simd.sub_f32s(simd.sub_f32s(b, c), d)]
 }
 
-/// Transforms `n` vectors of tiles of a plane; the products of a tile are `step` vectors apart. A tile's last two columns
-/// are the first two of its neighbour: columns are transformed once for both.
+/// Transforms `n` vectors of tiles of a plane. The products of a tile are `step` vectors apart. The last two columns of
+/// a tile are the first two of the next tile: each column is transformed once for both.
 #[inline(always)]
 fn of_inputs<S: Simd>(
     simd: S,
@@ -249,8 +250,8 @@ fn of_inputs<S: Simd>(
     }
 }
 
-/// The four outputs of `n` vectors of tiles of a plane, whose products are `step` vectors apart; outputs are `len` vectors
-/// apart.
+/// Writes the four outputs of `n` vectors of tiles of a plane. Products are `step` vectors apart, outputs `len`
+/// vectors.
 #[inline(always)]
 fn to_outputs<S: Simd>(
     simd: S,

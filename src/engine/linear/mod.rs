@@ -1,8 +1,8 @@
 //! QuantizeLinear and DequantizeLinear in mqq's own arithmetic, as ONNX defines them.
 //!
-//! The engine's own operators multiply by the reciprocal of a scale, which rounds differently at ties. They have no
-//! 4-bit and 16-bit integers and no blocks, and become integer kernels that other runtimes do not have. Here a pair is
-//! only its arithmetic, and operators between two pairs compute in float.
+//! The engine's own operators multiply by the reciprocal of a scale, which rounds differently at ties. They lack 4-bit
+//! and 16-bit integers and blocks, and the engine turns them into integer kernels that other runtimes do not have. Here
+//! a Q/DQ pair is only its arithmetic, and operators between two pairs compute in float.
 //!
 //! Source: ONNX `QuantizeLinear` and `DequantizeLinear`, opset 10 to 25.
 
@@ -32,7 +32,7 @@ enum Direction {
     Dequantize,
 }
 
-/// One of the two operators. Inputs: the tensor, scales, and optional zero points.
+/// QuantizeLinear or DequantizeLinear. Inputs: the tensor, scales, and optional zero points.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct QdqOp {
     direction: Direction,
@@ -146,7 +146,7 @@ impl Expansion for QdqOp {
 
     fn wire(&self, prefix: &str, target: &mut TypedModel, inputs: &[OutletId]) -> TractResult<TVec<OutletId>> {
         let constant = |outlet: &OutletId| target.outlet_fact(*outlet).ok()?.konst.clone();
-        // A weight: later operators need a constant.
+        // A weight becomes a constant, which later operators need.
         if let Some(constants) = inputs.iter().map(constant).collect::<Option<Vec<_>>>() {
             let inputs: Vec<&Tensor> = constants.iter().map(|tensor| tensor.as_ref()).collect();
             return Ok(tvec!(target.add_const(prefix, self.compute(&inputs)?)?));

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 
 /// Attribute of a QuantizeLinear whose integers have fewer bits than their type: the smallest integer.
 pub const Q_MIN: &str = "mqq_q_min";
-/// The largest integer.
+/// Attribute for the largest integer.
 pub const Q_MAX: &str = "mqq_q_max";
 
-/// The 8-bit type that holds the integers of `data_type`, and their bounds.
+/// Returns the 8-bit type that holds the integers of `data_type`, and their bounds.
 fn wide(data_type: i32) -> Option<(DataType, [i64; 2])> {
     Some(match data_type {
         21 => (DataType::Uint8, [0, 15]),
@@ -23,7 +23,8 @@ fn wide(data_type: i32) -> Option<(DataType, [i64; 2])> {
     })
 }
 
-/// `model` with 8-bit integers in place of 2-bit and 4-bit ones, with the same saturation; `None` where it has none.
+/// Returns `model` with 8-bit integers in place of 2-bit and 4-bit ones, with the same saturation; `None` where the
+/// model has neither.
 ///
 /// # Errors
 /// If a tensor's data does not match its shape.

@@ -4,7 +4,7 @@ use crate::quant::{Codes, QuantParams, ScaleLayout};
 use anyhow::{Result, ensure};
 use tract_onnx::prelude::DatumType;
 
-/// Smallest and largest value of an integer type of QuantizeLinear.
+/// Returns the smallest and largest value of an integer type of QuantizeLinear.
 pub fn bounds(integers: DatumType) -> Option<[i32; 2]> {
     Some(match integers {
         DatumType::U8 => [0, u8::MAX.into()],
@@ -21,7 +21,7 @@ pub struct NodeParams {
 }
 
 impl NodeParams {
-    /// Zero points default to 0. `bounds` are the smallest and the largest integer.
+    /// Combines scales and zero points, which default to 0. `bounds` are the smallest and the largest integer.
     ///
     /// # Errors
     /// If the numbers of scales and zero points differ, or there are none.

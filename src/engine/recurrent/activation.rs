@@ -14,7 +14,7 @@ pub struct CellActivation {
     beta: f32,
 }
 
-/// Name, default `alpha` and default `beta` of functions; `None` for those that take none.
+/// Name, default `alpha` and default `beta` of each function; `None` where it has no such parameter.
 const FUNCTIONS: &[(&str, Option<f32>, Option<f32>)] = &[
     ("sigmoid", None, None),
     ("tanh", None, None),
@@ -29,7 +29,7 @@ const FUNCTIONS: &[(&str, Option<f32>, Option<f32>)] = &[
     ("elu", Some(1.0), None),
 ];
 
-/// The functions of all directions: those of the attributes, else `default` for each.
+/// Returns the functions of all directions: those of the node's attributes, otherwise `default` for each direction.
 pub fn parse(node: &NodeProto, n_directions: usize, default: &[&str]) -> TractResult<Vec<CellActivation>> {
     let n = n_directions * default.len();
     let given = node.get_attr_opt_tvec::<&str>("activations")?;
@@ -48,7 +48,7 @@ pub fn parse(node: &NodeProto, n_directions: usize, default: &[&str]) -> TractRe
     names.into_iter().map(activation).collect()
 }
 
-/// The engine's functions that have vectors.
+/// The engine's vectorized functions.
 pub struct CellFunctions {
     sigmoid: Box<dyn ElementWise<f32>>,
     tanh: Box<dyn ElementWise<f32>>,
@@ -61,7 +61,7 @@ impl CellFunctions {
 }
 
 impl CellActivation {
-    /// Applies the function to values, cut to plus and minus `clip` before.
+    /// Clamps the values to `[-clip, clip]`, then applies the function.
     pub fn apply(&self, functions: &CellFunctions, clip: f32, values: &mut [f32]) -> TractResult<()> {
         if clip.is_finite() {
             values.iter_mut().for_each(|x| *x = x.clamp(-clip.abs(), clip.abs()));

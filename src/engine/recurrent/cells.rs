@@ -4,12 +4,12 @@ use super::activation::{CellActivation, CellFunctions};
 use super::rows::add_products;
 use tract_onnx::prelude::TractResult;
 
-/// A recurrent operator with the attributes that only it has.
+/// A recurrent operator, with the attributes that the other operators lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecurrentCell {
     Rnn,
     Gru {
-        /// The reset gate scales the state's product rather than the state.
+        /// The reset gate scales the product of the state, not the state.
         linear_before_reset: bool,
     },
     Lstm {
@@ -22,7 +22,7 @@ pub enum RecurrentCell {
 pub struct CellDirection<'a> {
     /// Weights of the state, `[gates * hidden, hidden]`.
     pub of_state: &'a [f32],
-    /// Bias of the inputs' products, then of the state's: `[2 * gates * hidden]`.
+    /// Bias of the products of the inputs, then of the products of the state: `[2 * gates * hidden]`.
     pub bias: Vec<f32>,
     /// Weights of the cell state in an LSTM's input, output and forget gate, `[3 * hidden]`.
     pub peepholes: Option<Vec<f32>>,
@@ -55,7 +55,7 @@ impl RecurrentCell {
         }
     }
 
-    /// Default activation functions of a direction.
+    /// Returns the default activation functions of a direction.
     pub fn functions(self) -> &'static [&'static str] {
         match self {
             RecurrentCell::Rnn => &["Tanh"],
@@ -64,8 +64,8 @@ impl RecurrentCell {
         }
     }
 
-    /// The bias that is the same in each step, `[gates * hidden]`. The rest is that of the state's product in the last gate
-    /// of a GRU, which the reset gate may scale.
+    /// Returns the bias that is the same in each step, `[gates * hidden]`. It lacks the bias of the state's product in
+    /// the last gate of a GRU, which the reset gate may scale.
     pub fn bias(self, direction: &CellDirection) -> Vec<f32> {
         let (of_inputs, of_state) = direction.bias.split_at(direction.bias.len() / 2);
         let is_apart = |row: usize| matches!(self, RecurrentCell::Gru { .. }) && row >= 2 * direction.hidden;
@@ -73,8 +73,8 @@ impl RecurrentCell {
         bias.map(|(row, (of_inputs, of_state))| if is_apart(row) { *of_inputs } else { of_inputs + of_state }).collect()
     }
 
-    /// One step of a sample: `gates` are the inputs' products with the bias, `[gates * hidden]`; `hidden` and `cell` its state
-    /// and cell state, `[hidden]` each.
+    /// Runs one step of a sample. `gates` are the products of the inputs plus the bias, `[gates * hidden]`. The state
+    /// `hidden` and the cell state `cell`, `[hidden]` each, are updated.
     pub fn step(
         self,
         direction: &CellDirection,
@@ -96,7 +96,7 @@ impl RecurrentCell {
     }
 }
 
-/// `z = f(..)`, `r = f(..)`, `new = g(..)`, `hidden = (1 - z) * new + z * hidden`.
+/// Runs a GRU's step: `z = f(..)`, `r = f(..)`, `new = g(..)`, `hidden = (1 - z) * new + z * hidden`.
 fn gru(direction: &CellDirection, linear_before_reset: bool, gates: &[f32], hidden: &mut [f32]) -> TractResult<()> {
     let n = direction.hidden;
     let (of_gates, of_new) = direction.of_state.split_at(2 * n * n);
@@ -121,7 +121,8 @@ fn gru(direction: &CellDirection, linear_before_reset: bool, gates: &[f32], hidd
     Ok(())
 }
 
-/// `i = f(..)`, `f = f(..)`, `new = g(..)`, `cell = f * cell + i * new`, `o = f(..)`, `hidden = o * h(cell)`.
+/// Runs an LSTM's step: `i = f(..)`, `f = f(..)`, `new = g(..)`, `cell = f * cell + i * new`, `o = f(..)`, `hidden = o
+/// * h(cell)`.
 fn lstm(
     direction: &CellDirection,
     couples_forget: bool,

@@ -1,7 +1,7 @@
 //! RNN, GRU and LSTM, each as one operator over the whole sequence.
 //!
-//! The engine's own operators (tract 0.23.9) run a graph for each step, read the direction `reverse` as `forward`, and
-//! lack `clip`, sequences of several lengths and other activation functions than the default ones.
+//! The engine's own operators (tract 0.23.9) run a graph for each step and read the direction `reverse` as `forward`.
+//! They lack `clip`, sequences of several lengths and activation functions other than the default ones.
 //!
 //! Source: ONNX `RNN`, `GRU`, `LSTM`.
 
@@ -25,9 +25,10 @@ pub fn register(ops: &mut OnnxOpRegister) {
     ops.insert("LSTM", |_: &ParsingContext, node| parse(node, RecurrentCell::Lstm { couples_forget: false }));
 }
 
-/// Inputs: the sequences `[steps, batch, inputs]`; the weights of the inputs `[directions, gates * hidden, inputs]` and of
-/// the state `[directions, gates * hidden, hidden]`; the rest by position, where given. Outputs: all states
-/// `[steps, directions, batch, hidden]`, the last ones `[directions, batch, hidden]`, and the last cell states.
+/// Inputs: the sequences `[steps, batch, inputs]`; the weights of the inputs `[directions, gates * hidden, inputs]` and
+/// of the state `[directions, gates * hidden, hidden]`; the optional inputs at the positions `rest`. Outputs: the
+/// states of all steps `[steps, directions, batch, hidden]`, the last states `[directions, batch, hidden]`, and the
+/// last cell states of the same shape.
 #[derive(Debug, Clone, PartialEq)]
 struct RecurrentOp {
     cell: RecurrentCell,
@@ -36,7 +37,7 @@ struct RecurrentOp {
     clip: f32,
     /// Whether the batch is the first axis of every input and output.
     batch_first: bool,
-    /// Positions of the bias, lengths of the sequences, first state, first cell state and peepholes.
+    /// Positions of the bias, sequence lengths, first state, first cell state and peepholes in the inputs.
     rest: [Option<usize>; 5],
     /// Positions of the outputs.
     outputs: [Option<usize>; 3],
@@ -73,7 +74,7 @@ fn parse(node: &NodeProto, cell: RecurrentCell) -> TractResult<(Box<dyn Inferenc
 }
 
 impl RecurrentOp {
-    /// Sizes in the order of ONNX's default layout, in that of the node.
+    /// Converts sizes from the order of ONNX's default layout to the node's: of all states, and of the last states.
     fn laid_out<T: Clone>(&self, [steps, directions, batch, hidden]: [T; 4]) -> [TVec<T>; 2] {
         match self.batch_first {
             true => {
@@ -202,7 +203,7 @@ impl EvalOp for RecurrentOp {
             let mut gates = self.cell.bias(&direction).repeat(n_steps * batch);
             add_products(&weights[d * rows * n_inputs..(d + 1) * rows * n_inputs], x, n_inputs, &mut gates);
             for (b, &length) in lengths.iter().enumerate() {
-                // Places of the sample's values in the last states, and in the gates and all states of a step.
+                // Offsets of the sample's values in the last states, and in the gates and the states of step `t`.
                 let of_last = if self.batch_first { b * n_directions + d } else { d * batch + b } * hidden;
                 let of_gates = |t: usize| if self.batch_first { b * n_steps + t } else { t * batch + b } * rows;
                 let of_step = |t: usize| match self.batch_first {

@@ -2,10 +2,10 @@
 
 use pulp::{Arch, Simd, WithSimd};
 
-/// Rows at a time: their sums and a vector of the other operand stay in the registers.
+/// Number of rows at a time: their sums and a vector of the other operand stay in the registers.
 const BLOCK: usize = 8;
 
-/// Adds the products of the rows, `k` values each, with the vectors `xs`, `k` values each: for each vector one sum per row.
+/// Adds dot products of rows and vectors `xs`, of `k` values each, to `sums`: one per row for each vector.
 pub fn add_products(rows: &[f32], xs: &[f32], k: usize, sums: &mut [f32]) {
     if k > 0 && !xs.is_empty() && !rows.is_empty() {
         Arch::new().dispatch(Products { rows, xs, k, sums });
