@@ -1,4 +1,4 @@
-//! Activations that a network leaves to its decoding.
+//! Activations that a network leaves to the decoding of its outputs.
 
 use serde::Deserialize;
 
@@ -6,17 +6,17 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HeadActivation {
-    /// Nothing: the network has done it.
+    /// No activation: the network contains it.
     #[default]
     None,
-    /// Each value for itself, to 0..1.
+    /// Sigmoid of each value, 0 to 1.
     Sigmoid,
-    /// The row, to shares of 1.
+    /// Softmax of each row, with sum 1.
     Softmax,
 }
 
 impl HeadActivation {
-    /// On a row in place.
+    /// Applies the activation to a row in place.
     pub fn apply(self, row: &mut [f32]) {
         match self {
             HeadActivation::None => {}

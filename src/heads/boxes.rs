@@ -1,4 +1,4 @@
-//! Boxes: their forms, the IoU of two boxes, non-maximum suppression.
+//! Boxes: their forms, the IoU of two boxes, and non-maximum suppression.
 
 use super::activation::HeadActivation;
 use super::part::{OutputPart, OutputView, PartRows};
@@ -10,21 +10,21 @@ use serde::Deserialize;
 pub struct Detection {
     /// Position of the class among the scores, without the background.
     pub class: usize,
-    /// From 0 to 1.
+    /// Score from 0 to 1.
     pub score: f32,
     /// Left, top, right, bottom.
     pub corners: Corners,
-    /// Its row among all of the image.
+    /// Position of its row among all rows of the image.
     pub row: usize,
 }
 
-/// Left, top, right, bottom.
+/// A box as left, top, right, bottom.
 pub type Corners = [f32; 4];
 
-/// Detections of an image, at most.
+/// Maximum detections of an image.
 const MAX_DETECTIONS: usize = 1000;
 
-/// How four values make a box.
+/// The way in which four values make a box.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BoxForm {
@@ -34,20 +34,22 @@ pub enum BoxForm {
     Yxyx,
     /// Left, top, width, height.
     Xywh,
-    /// Centre, width, height.
+    /// Center in x and y, width, height.
     Cxcywh,
-    /// Centre from the corner of a cell, and exponents of width and height, all in strides (YOLOX).
+    /// Center from the corner of a cell, and exponents of width and height, all in strides (YOLOX).
     Cells,
-    /// Distances of the sides from the middle of a cell, in strides (FCOS); with `bins` distributions of them (DFL).
+    /// Distances of the sides from the middle of a cell, in strides (FCOS). With `bins`, a distribution over each
+    /// distance (DFL).
     Ltrb,
-    /// Offsets from an anchor: of the centre in its size, and exponents of width and height (SSD, RetinaNet).
+    /// Offset of the center from an anchor's center, in the anchor's size, and exponents of width and height (SSD,
+    /// RetinaNet).
     Anchors,
-    /// Offsets from the corners of an anchor, in its size.
+    /// Offsets from the corners of an anchor, in the anchor's size.
     AnchorCorners,
 }
 
 impl BoxForm {
-    /// Whether boxes are relative to cells of strides.
+    /// Whether boxes are relative to the cells of strides.
     pub fn has_cells(self) -> bool {
         matches!(self, BoxForm::Cells | BoxForm::Ltrb)
     }
@@ -58,25 +60,26 @@ impl BoxForm {
     }
 }
 
-/// Reference boxes that some heads refer to: one of `output` or `shape`, `rows` and `sizes`.
+/// Reference boxes of some heads, from one of `output` or `shape`, `rows`, and `sizes`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Anchors {
-    /// The network's output that holds them, as of a part.
+    /// The output with the anchors, as in [`OutputPart`].
     pub output: Option<super::part::WhichOutput>,
-    /// The same by its shape.
+    /// Shape of the output with the anchors, as in [`OutputPart`].
     pub shape: Option<Vec<Option<usize>>>,
-    /// Anchors themselves, in the order of the rows.
+    /// The anchors themselves, in the order of the rows.
     pub rows: Option<Vec<Corners>>,
-    /// How an output or rows are written.
+    /// Form of the anchors in `output` or `rows`.
     #[serde(default = "xyxy")]
     pub form: BoxForm,
-    /// Side lengths at each stride: an anchor of each at every cell, in the order ratios, sizes.
+    /// Side lengths of square anchors, a list for each stride. Each cell has an anchor for every ratio and size, all
+    /// sizes of the first ratio first.
     pub sizes: Option<Vec<Vec<f32>>>,
-    /// Height over width of anchors with `sizes`.
+    /// Ratios of height to width for anchors with `sizes`.
     #[serde(default = "square")]
     pub ratios: Vec<f32>,
-    /// Where in a cell anchors with `sizes` have their centre: 0.5 for its middle.
+    /// Center of anchors with `sizes` in their cell: 0 for its corner, 0.5 for its middle.
     #[serde(default)]
     pub offset: f32,
 }
@@ -89,7 +92,7 @@ fn square() -> Vec<f32> {
     vec![1.0]
 }
 
-/// A cell of a map: its position, and how many pixels it stands for.
+/// A cell of a map: its position, and the number of pixels along its side.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cell {
     pub x: f32,
@@ -97,7 +100,7 @@ pub(super) struct Cell {
     pub stride: f32,
 }
 
-/// The cells of maps of all `strides`, row by row, for an input of this height and width.
+/// Returns the cells of the maps of all `strides`, row by row, for an input of this height and width.
 pub(super) fn cells(strides: &[usize], [height, width]: [usize; 2]) -> Vec<Cell> {
     let of_stride = |&stride: &usize| {
         let (rows, columns) = (height.div_ceil(stride.max(1)), width.div_ceil(stride.max(1)));
@@ -108,10 +111,10 @@ pub(super) fn cells(strides: &[usize], [height, width]: [usize; 2]) -> Vec<Cell>
 }
 
 impl Anchors {
-    /// As corners, in the order of the rows.
+    /// Returns the anchors as corners, in the order of the rows.
     ///
     /// # Errors
-    /// If an output does not hold boxes, or there is not a list of sizes for each stride.
+    /// If an output does not hold boxes, or the input's height and width are needed and not known.
     pub(super) fn corners(
         &self,
         outputs: &[OutputView],
@@ -136,7 +139,7 @@ impl Anchors {
                     sizes.iter().map(move |size| [size / high, size * high])
                 };
                 let sides = self.ratios.iter().flat_map(of_ratio);
-                // Rounded as RetinaNet has them.
+                // Corners are rounded as in RetinaNet.
                 sides.map(|[w, h]| [-w / 2.0, -h / 2.0, w / 2.0, h / 2.0].map(f32::round_ties_even)).collect()
             })
             .collect();
@@ -151,7 +154,7 @@ impl Anchors {
     }
 }
 
-/// Corners of a box that is relative to nothing.
+/// Returns the corners of a box of absolute form.
 fn plain(form: BoxForm, row: &Corners) -> Corners {
     let [a, b, c, d] = *row;
     match form {
@@ -162,18 +165,18 @@ fn plain(form: BoxForm, row: &Corners) -> Corners {
     }
 }
 
-/// Everything that box values refer to.
+/// The references of box values: cells, anchors, factors and bins.
 pub(super) struct Frame<'a> {
     pub form: BoxForm,
     pub cells: &'a [Cell],
     pub anchors: &'a [Corners],
-    /// Factors of offsets from the centre and of exponents.
+    /// Factors of the offsets from the center, and of the exponents.
     pub variances: [f32; 2],
     pub bins: Option<usize>,
 }
 
 impl Frame<'_> {
-    /// The corners of every row.
+    /// Returns the corners of every row.
     pub fn corners(&self, rows: &PartRows) -> Result<Vec<Corners>> {
         let n_columns = 4 * self.bins.unwrap_or(1);
         ensure!(rows.n_columns == n_columns, "`boxes`: found {} columns, expected {n_columns}", rows.n_columns);
@@ -220,19 +223,19 @@ impl Frame<'_> {
     }
 }
 
-/// Centre, width, height.
+/// Returns center, width and height of a box.
 fn centred([left, top, right, bottom]: Corners) -> [f32; 4] {
     [(left + right) / 2.0, (top + bottom) / 2.0, right - left, bottom - top]
 }
 
-/// The mean of a distribution over bins, whose Softmax is taken here.
+/// Returns the mean bin of a distribution, which is the Softmax of `bins`.
 fn mean_of_bins(bins: &[f32]) -> f32 {
     let mut shares = bins.to_vec();
     HeadActivation::Softmax.apply(&mut shares);
     shares.iter().enumerate().map(|(bin, share)| bin as f32 * share).sum()
 }
 
-/// Intersection over union of two boxes, 0 to 1.
+/// Returns the intersection over union of two boxes, 0 to 1.
 pub fn iou(a: &Corners, b: &Corners) -> f32 {
     let side = |low: usize| (a[low + 2].min(b[low + 2]) - a[low].max(b[low])).max(0.0);
     let area = |c: &Corners| (c[2] - c[0]).max(0.0) * (c[3] - c[1]).max(0.0);
@@ -240,7 +243,8 @@ pub fn iou(a: &Corners, b: &Corners) -> f32 {
     shared / (area(a) + area(b) - shared).max(1e-9)
 }
 
-/// The best first, without those that a better one of their class covers by more than `nms`.
+/// Returns at most [`MAX_DETECTIONS`] boxes, in descending order of their scores. With `nms`, a box is left out if its
+/// IoU with a better box of its class is above `nms`.
 pub(super) fn suppressed(mut found: Vec<Detection>, nms: Option<f32>) -> Vec<Detection> {
     found.sort_by(|a, b| b.score.total_cmp(&a.score));
     let Some(nms) = nms else {

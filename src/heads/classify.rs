@@ -6,13 +6,13 @@ use super::task::TaskName;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-/// Class scores of a network.
+/// The class scores of a network.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClassifyHead {
     /// `classify`.
     pub task: TaskName,
-    /// A column for each class; each row is classified.
+    /// A column for each class. Each row is classified.
     pub scores: OutputPart,
 }
 
@@ -36,8 +36,8 @@ impl HeadKind for ClassifyHead {
     }
 }
 
-/// Whether the means of rows differ less than those of columns: training hardly moves the mean of a row of logits, and
-/// classes differ in how often they occur. Else the columns may be steps, and the rows classes.
+/// Whether the means of rows vary no more than the means of columns. Training hardly moves the mean of a row of logits,
+/// whereas classes differ in how often they occur. Otherwise the columns may be steps, and the rows classes.
 fn have_steady_means(images: &[PartRows]) -> bool {
     let mean = |values: &mut dyn Iterator<Item = f32>| {
         let (sum, n) = values.fold((0.0, 0.0), |(sum, n), x| (sum + f64::from(x), n + 1.0));

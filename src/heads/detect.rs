@@ -9,51 +9,52 @@ use super::task::TaskName;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-/// Where a detector's outputs hold boxes and scores, and which of them count.
+/// The parts of a detector's outputs that hold boxes and scores, and the rules for which boxes count.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DetectHead {
     /// `detect`.
     pub task: TaskName,
-    /// Four columns, or four times `bins`.
+    /// Box values: four columns, or four times `bins`.
     pub boxes: OutputPart,
-    /// How they make a box.
+    /// The way in which the columns make a box.
     pub form: BoxForm,
-    /// Bins of the distribution over each distance.
+    /// Number of bins of the distribution over each distance.
     pub bins: Option<usize>,
-    /// Whether coordinates are shares of the input's sides; else they are pixels.
+    /// Whether coordinates are shares of the input's sides; otherwise they are pixels.
     #[serde(default)]
     pub normalized: bool,
-    /// Scores of classes, a column each; one column where `classes` tells the class.
+    /// Scores, a column for each class; one column if `classes` holds the class.
     pub scores: OutputPart,
-    /// The column of scores that is no class.
+    /// The column of scores that stands for no class.
     pub background: Option<Background>,
-    /// One column that the scores are multiplied by.
+    /// One column by which the scores are multiplied.
     pub objectness: Option<OutputPart>,
-    /// Whether the root of score and objectness multiplied is the score, as of FCOS.
+    /// Whether the final score is the square root of score times objectness, as in FCOS.
     #[serde(default)]
     pub root: bool,
-    /// One column with the number of the class.
+    /// One column with the index of the class.
     pub classes: Option<OutputPart>,
-    /// Three columns for each point of a box: x and y in pixels, and a score. They only tell heads apart.
+    /// Three columns for each point of a box: x and y in pixels, and a score. Points only distinguish heads.
     pub points: Option<OutputPart>,
-    /// Prototypes of masks: a column for each, a row for each pixel. As many columns at the end of `scores` are their
-    /// coefficients.
+    /// Prototypes of masks: a column for each prototype, a row for each pixel. The same number of columns at the end of
+    /// `scores` are coefficients of the prototypes.
     pub prototypes: Option<OutputPart>,
-    /// Pixels that a cell of each map stands for. Of boxes that are not relative to cells they only tell heads apart.
+    /// Side of a cell of each map, in pixels. For boxes that are relative neither to cells nor to anchors with `sizes`,
+    /// strides only distinguish heads.
     #[serde(default)]
     pub strides: Vec<usize>,
-    /// PartRows of each cell.
+    /// Number of rows for each cell.
     #[serde(default = "one")]
     pub per_cell: usize,
     /// Reference boxes of `form: anchors` and `anchor_corners`.
     pub anchors: Option<Anchors>,
-    /// Factors of offsets from an anchor's centre, and of exponents.
+    /// Factors of the offsets from an anchor's center, and of the exponents.
     #[serde(default = "ones")]
     pub variances: [f32; 2],
-    /// The least score that counts.
+    /// Least score of a box that counts.
     pub threshold: f32,
-    /// IoU above which the better box of a class removes the other. Absent: none is removed.
+    /// IoU above which the better of two boxes of a class removes the other. Absent: no box is removed.
     pub nms: Option<f32>,
 }
 
@@ -65,46 +66,47 @@ fn ones() -> [f32; 2] {
     [1.0; 2]
 }
 
-/// The column of scores that is no class.
+/// The column of scores that stands for no class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Background {
-    /// As in SSD.
+    /// The first column, as in SSD.
     First,
-    /// As in DETR.
+    /// The last column, as in DETR.
     Last,
 }
 
-/// The boxes of all rows, before any is left out.
+/// The boxes of all rows, before threshold and suppression.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Candidates {
-    /// The class with the best score, the score and the box.
+    /// For each row, the box with its best class and the score of that class.
     pub all: Vec<Detection>,
 }
 
-/// Share of a network's boxes that must lie about the image, and how many scores and classes must be such, where a head
-/// is recognized.
+/// Least share of plausible boxes in the results of a recognized head: box around the image, sides in bounds, score
+/// from 0 to 1.
 const PLAUSIBLE: f32 = 0.95;
-/// Sides of such boxes, in those of the image, at most.
+/// Maximum side of a plausible box, in sides of the image.
 const MAX_SIDE: f32 = 20.0;
-/// The error where the input has no height and width.
+/// The error for an input without height and width.
 const NO_INPUT: &str = "the input's height and width are not known, expected an input of images";
-/// How far scores may be beyond 0 to 1 where the user names the head.
+/// Tolerance for values beyond 0 to 1 when scores and points are checked.
 const OVERSHOOT: f32 = 0.1;
-/// Columns of a point beside a box.
+/// Columns of each point of a box.
 const PER_POINT: usize = 3;
 
 impl DetectHead {
-    /// The parts that it reads.
+    /// Returns the parts that the head reads.
     fn parts(&self) -> impl Iterator<Item = &OutputPart> {
         let others = [&self.objectness, &self.classes, &self.points, &self.prototypes].map(Option::as_ref);
         [Some(&self.boxes), Some(&self.scores)].into_iter().chain(others).flatten()
     }
 
-    /// The boxes of all rows, for an input of this height and width.
+    /// Decodes the boxes of all rows, for an input of this height and width.
     ///
     /// # Errors
-    /// If an output is missing, or has not as many rows or columns.
+    /// If an output is missing, its number of rows or columns is wrong, or the input's height and width are needed and
+    /// not known.
     pub fn candidates(&self, outputs: &[OutputView], input: Option<[usize; 2]>) -> Result<Candidates> {
         let corners = self.corners(outputs, input)?;
         let n = corners.len();
@@ -130,7 +132,7 @@ impl DetectHead {
         Ok(Candidates { all: (0..n).map(of_row).collect() })
     }
 
-    /// The columns of `scores` that are scores, and those that are coefficients of masks.
+    /// Splits the columns of `scores` into scores and coefficients of masks.
     fn split_scores(&self, outputs: &[OutputView]) -> Result<(OutputPart, Option<OutputPart>)> {
         let Some(prototypes) = &self.prototypes else { return Ok((self.scores.clone(), None)) };
         let (first, end) = self.scores.column_range(outputs).context("`scores`")?;
@@ -145,7 +147,7 @@ impl DetectHead {
         Ok((scores, Some(coefficients)))
     }
 
-    /// The masks of the boxes; `None` where the head has no prototypes.
+    /// Returns the masks of the boxes; `None` if the head has no prototypes.
     ///
     /// # Errors
     /// If an output is missing, or the input's height and width are not known.
@@ -181,13 +183,14 @@ impl DetectHead {
         Frame { form: self.form, cells: &cells, anchors: &anchors, variances, bins: self.bins }.corners(&rows)
     }
 
-    /// The boxes that count, the best first.
+    /// Returns the boxes that count, in descending order of their scores.
     pub fn detections(&self, candidates: &Candidates) -> Vec<Detection> {
         let counts = |detection: &&Detection| detection.score >= self.threshold;
         suppressed(candidates.all.iter().filter(counts).copied().collect(), self.nms)
     }
 
-    /// Checks that scores and objectness are from 0 to 1. Below 0, rows that the network chooses may stand for nothing.
+    /// Checks that scores and objectness are from 0 to 1. With `classes`, scores may be down to -1, because rows that
+    /// the network chooses may stand for no box.
     fn check_scores(&self, outputs: &[OutputView]) -> Result<()> {
         let least = if self.classes.is_some() { -1.0 } else { 0.0 };
         let (scores, _) = self.split_scores(outputs)?;
@@ -198,7 +201,7 @@ impl DetectHead {
         Ok(())
     }
 
-    /// Checks that points have three columns each: coordinates in pixels and a score from 0 to 1.
+    /// Checks that points have three columns each: x and y in pixels, and a score from 0 to 1.
     fn check_points(&self, outputs: &[OutputView]) -> Result<()> {
         let Some(points) = &self.points else { return Ok(()) };
         let is_score = |column: usize| column % PER_POINT == PER_POINT - 1;
@@ -211,8 +214,8 @@ impl DetectHead {
         Ok(())
     }
 
-    /// Whether scores that take no activation are from 0 to 1, those that take one are not, rows with a background are
-    /// shares of 1, classes are whole numbers, and coefficients of masks have both signs.
+    /// Whether the values are possible for the head. Scores are from 0 to 1 exactly if they take no activation. Rows of
+    /// such scores with a background have sum 1. Classes are whole numbers. Coefficients of masks have both signs.
     fn has_sound_scores(&self, outputs: &[OutputView]) -> bool {
         let is_share = |x: &f32| (-0.001..=1.001).contains(x);
         let raw = |part: &OutputPart| {
@@ -297,7 +300,7 @@ impl HeadKind for DetectHead {
                 let is_score = (0.0..=1.001).contains(&detection.score);
                 lies && is_size(across, width) && is_size(down, height) && is_score
             };
-            // PartRows that stand for nothing lie anywhere: those of a network that has suppressed boxes itself.
+            // Rows of a network that has suppressed boxes itself may stand for no box, and then lie anywhere.
             let best: Vec<&Detection> = match self.nms {
                 Some(_) => candidates.all.iter().collect(),
                 None => candidates.all.iter().filter(|detection| detection.score >= self.threshold).collect(),
@@ -321,7 +324,7 @@ impl HeadKind for DetectHead {
     }
 }
 
-/// Checks that the values of some columns are scores, from `least`, 0 or below, to 1.
+/// Checks that the values of some columns are scores from `least`, which is 0 or below, to 1.
 fn ensure_scores(
     part: &OutputPart,
     outputs: &[OutputView],
@@ -341,7 +344,7 @@ fn ensure_scores(
     Ok(())
 }
 
-/// The largest value and its position; NaN where a value is NaN.
+/// Returns the position of the largest value, and the value. NaN if a value is NaN.
 fn best(scores: &[f32]) -> (usize, f32) {
     let mut best = (0, f32::NEG_INFINITY);
     for (class, &score) in scores.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Heads of networks for embeddings.
+//! Heads of networks that compute embeddings.
 
 use super::kind::{HeadKind, described};
 use super::part::{OutputPart, OutputView};
@@ -7,21 +7,21 @@ use crate::diag::count;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-/// Embeddings of a network.
+/// The embeddings of a network.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EmbedHead {
     /// `embed`.
     pub task: TaskName,
-    /// All values are the embedding of a sample.
+    /// The part whose values, taken together, are the embedding of a sample.
     pub embedding: OutputPart,
 }
 
 impl EmbedHead {
-    /// The embedding.
+    /// Returns the embedding.
     ///
     /// # Errors
-    /// If the output is missing.
+    /// If the output is missing, or has only one value.
     pub fn embedding(&self, outputs: &[OutputView]) -> Result<Vec<f32>> {
         let values = self.embedding.rows(outputs).context("`embedding`")?.values;
         ensure!(values.len() > 1, "`embedding`: found {}, expected more than one", count(values.len(), "value"));

@@ -7,7 +7,7 @@ use crate::diag::count;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-/// Points that a network finds.
+/// The points that a network finds.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeypointsHead {
@@ -15,20 +15,20 @@ pub struct KeypointsHead {
     pub task: TaskName,
     /// Form of the points.
     pub form: PointForm,
-    /// Of `points` a row for each, x and y first, or all values behind each other; of `heatmap` a column for each; of `simcc` a
-    /// row for each with the scores of x.
+    /// For `points` a row for each point that begins with x and y, or one row of all values in turn. For `heatmap` a
+    /// column for each point. For `simcc` a row for each point with the scores along x.
     pub points: OutputPart,
-    /// The scores of y of `simcc`.
+    /// The scores along y for `simcc`.
     pub y: Option<OutputPart>,
-    /// Values of each point where all are behind each other: 2 or 3.
+    /// Number of values of each point if all values are in one row: 2 or 3.
     #[serde(default = "two")]
     pub per_point: usize,
-    /// Whether coordinates are shares of the input's sides; else they are pixels.
+    /// Whether coordinates are shares of the input's sides; otherwise they are pixels.
     #[serde(default)]
     pub normalized: bool,
-    /// Share of the longer side by which a point may be off.
+    /// Largest distance of a point from its place in float, as a share of the longer side.
     pub tolerance: f32,
-    /// Least score of a point in float: the third value, or the peak. Absent: every point counts.
+    /// Least score of a point that counts, in float: the third value, or the peak. Absent: every point counts.
     pub threshold: Option<f32>,
 }
 
@@ -36,32 +36,32 @@ fn two() -> usize {
     2
 }
 
-/// Form of points.
+/// The form in which outputs hold points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PointForm {
     /// Coordinates.
     Points,
-    /// A map for each point, the point at its largest value.
+    /// A map for each point. The point is at the map's largest value.
     Heatmap,
-    /// Scores along x and along y, the point at the largest of both.
+    /// Scores along x and along y for each point. The point is at the largest of each.
     Simcc,
 }
 
-/// A point: x, y, and its score where the network gives one.
+/// A point with its score, if the network gives one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScoredPoint {
-    /// Coordinates.
+    /// Coordinates x and y.
     pub at: [f32; 2],
-    /// Score.
+    /// Score; `None` if the network gives none.
     pub score: Option<f32>,
 }
 
 impl KeypointsHead {
-    /// The longer side of the coordinates, and the points.
+    /// Returns the longer side in units of the coordinates, and the points.
     ///
     /// # Errors
-    /// If an output is missing or does not hold points.
+    /// If an output is missing or does not hold points, or the input's height and width are needed and not known.
     pub fn points(&self, outputs: &[OutputView], input: Option<[usize; 2]>) -> Result<(f32, Vec<ScoredPoint>)> {
         let rows = self.points.rows(outputs).context("`points`")?;
         match self.form {
@@ -106,14 +106,15 @@ impl KeypointsHead {
     }
 }
 
-/// Lengths of a point, of which values behind each other leave one in doubt.
+/// Possible numbers of values per point for outputs with all values in one row.
 const LENGTHS: [usize; 2] = [2, 3];
-/// Share of the distance of values that another length of points gives, below which the length is told.
+/// Share of the mean distance between neighboring points for another number of values per point, below which the head's
+/// number is accepted.
 const NEAR: f32 = 0.75;
 
 impl KeypointsHead {
-    /// Whether values behind each other are `per_point` of each point: by their number, or as neighbouring points are near
-    /// each other.
+    /// Whether a row of all values has `per_point` values for each point: other numbers do not divide the row, or give
+    /// larger distances between neighboring points.
     fn tells_length(&self, images: &[Vec<OutputView>]) -> bool {
         let rows = images.iter().map(|outputs| self.points.rows(outputs).map(|rows| rows.values));
         let Ok(values) = rows.collect::<Result<Vec<_>>>() else { return false };
@@ -129,7 +130,7 @@ impl KeypointsHead {
     }
 }
 
-/// The position of the largest value, the first of equal ones, and the value.
+/// Returns the position of the largest value, the first of equal ones, and the value.
 fn peak<'v>(values: impl Iterator<Item = &'v f32>) -> (usize, f32) {
     let largest = |best: (usize, f32), (at, &x): (usize, &f32)| if x > best.1 { (at, x) } else { best };
     values.enumerate().fold((0, f32::NEG_INFINITY), largest)

@@ -5,7 +5,7 @@ use anyhow::Result;
 
 /// A head of one task.
 pub(super) trait HeadKind {
-    /// Checks values beyond their types. An error is a key and a message.
+    /// Checks the head's values beyond their types. An error holds a key and a message.
     fn check(&self) -> Result<(), (&'static str, String)> {
         Ok(())
     }
@@ -16,16 +16,16 @@ pub(super) trait HeadKind {
     /// If an output is missing or has another shape.
     fn fits(&self, outputs: &[OutputView], input: Option<[usize; 2]>) -> Result<()>;
 
-    /// Why the float outputs for some images are of this head; `None` where they are not.
+    /// Returns the reason that the float outputs for some images fit this head; `None` if they leave a doubt.
     fn recognizes(&self, images: &[Vec<OutputView>], input: Option<[usize; 2]>) -> Option<String>;
 
-    /// Number of dimensions and names that the head asks for.
+    /// Returns the number of dimensions and names that the head requires.
     fn specificity(&self) -> usize {
         0
     }
 }
 
-/// "`name` [shape]" of the outputs.
+/// Describes outputs as "outputs `name` [shape], ...".
 pub(super) fn described(outputs: &[&OutputView]) -> String {
     let mut all: Vec<String> = Vec::new();
     for output in outputs {

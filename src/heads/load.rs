@@ -1,4 +1,4 @@
-//! From YAML to a checked [`Head`].
+//! Reads a checked [`Head`] from YAML.
 
 use super::task::TaskName;
 use super::{ALSO, BUILT_IN, Head, Meaning};
@@ -8,16 +8,16 @@ use anyhow::{Context, Result, anyhow};
 use serde::Deserialize;
 use std::path::Path;
 
-/// The key that tells which others there are.
+/// The key that decides which other keys a head has.
 #[derive(Deserialize)]
 struct Which {
     task: TaskName,
 }
 
-/// The built-in head of a name, or that of a YAML file where `head` is the path of one.
+/// Returns the built-in head of this name, or the head in the YAML file at this path.
 ///
 /// # Errors
-/// If there is no such head or file, or the file is wrong: file, line, key, what was expected.
+/// If there is no such head or file, or the file is wrong. The message says file, line, key, and what was expected.
 pub fn resolve(head: &str) -> Result<Head> {
     if is_path(head) {
         let yaml = foreign::read_yaml(Path::new(head)).with_context(|| format!("`{head}`"))?;
@@ -31,15 +31,15 @@ pub fn resolve(head: &str) -> Result<Head> {
     parse(yaml, name)
 }
 
-/// Whether a head's name is the path of a file.
+/// Whether the text for a head is the path of a file.
 pub fn is_path(head: &str) -> bool {
     head.contains(['/', '\\']) || head.ends_with(".yaml") || head.ends_with(".yml")
 }
 
-/// Every built-in head.
+/// Returns every built-in head.
 ///
 /// # Errors
-/// If one is wrong, which a test excludes.
+/// If a built-in head is wrong, which a test excludes.
 pub(super) fn built_in() -> Result<Vec<Head>> {
     BUILT_IN.iter().map(|(name, yaml)| parse(yaml, name)).collect()
 }

@@ -14,15 +14,15 @@ pub struct MapHead {
     pub task: TaskName,
     /// A row for each pixel, a column for each channel.
     pub map: OutputPart,
-    /// The largest value of a picture, 1 or 255. Absent: the map is no picture.
+    /// The largest value of a picture, 1 or 255. Absent: the map is not a picture.
     pub peak: Option<f32>,
 }
 
 impl MapHead {
-    /// Height, width, and the values of each channel.
+    /// Returns height and width, and the values of each channel.
     ///
     /// # Errors
-    /// If the output is missing or has not two axes beside that of the channels.
+    /// If the output is missing, or does not have two axes beside the channels.
     pub fn channels(&self, outputs: &[OutputView]) -> Result<([usize; 2], Vec<Vec<f32>>)> {
         let sides = self.map.sides(outputs).context("`map`")?;
         let rows = self.map.rows(outputs).context("`map`")?;
@@ -30,7 +30,7 @@ impl MapHead {
         Ok((sides, (0..rows.n_columns).map(channel).collect()))
     }
 
-    /// Whether most values are those of a picture.
+    /// Whether most values lie in the range of a picture with this peak.
     fn is_picture(&self, images: &[Vec<OutputView>], peak: f32) -> bool {
         let values: Vec<f32> =
             images.iter().flat_map(|outputs| self.map.rows(outputs).unwrap_or_default().values).collect();

@@ -1,4 +1,4 @@
-//! Masks of boxes: sums of prototypes.
+//! Masks of boxes, which are sums of prototypes.
 
 use super::boxes::Detection;
 use super::part::PartRows;
@@ -6,19 +6,19 @@ use super::part::PartRows;
 /// The masks of the boxes of an image.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BoxMasks {
-    /// Factors of the prototypes, a row for each box.
+    /// Coefficients of the prototypes, a row for each box.
     pub(super) coefficients: PartRows,
-    /// Prototypes, a row for each pixel.
+    /// The prototypes, a row for each pixel.
     pub(super) prototypes: PartRows,
-    /// Width of the prototypes.
+    /// Width of the prototypes in pixels.
     pub(super) width: usize,
-    /// Pixels of the prototypes for each unit of boxes, along x and y.
+    /// Prototype pixels per unit of box coordinates, along x and y.
     pub(super) scale: [f32; 2],
 }
 
 impl BoxMasks {
-    /// Whether each pixel of the prototypes is in the mask: inside the box, and where the sum of the prototypes, each times
-    /// its coefficient, is above 0.
+    /// Returns whether each prototype pixel is in the mask: inside the box, and with the sum of the prototypes, each
+    /// times its coefficient, above 0.
     pub fn of(&self, detection: &Detection) -> Vec<bool> {
         let coefficients = self.coefficients.row(detection.row);
         let ([left, top, right, bottom], [across, down]) = (detection.corners, self.scale);

@@ -1,8 +1,9 @@
-//! Heads: how the outputs of a network are decoded.
+//! Heads: decoding of a network's outputs.
 //!
-//! In: a head's YAML, the outputs of a network for one image. Out: detections. It compares nothing and runs no network.
+//! In: a head's YAML, the outputs of a network for one image. Out: decoded results, such as boxes. This module compares
+//! nothing and runs no network.
 //!
-//! A new head is a file `NAME.yaml` and a line in [`BUILT_IN`]; a user's own is a file alone.
+//! A new built-in head is a file `NAME.yaml` and a line in [`BUILT_IN`]. A user's own head is only a file.
 
 mod activation;
 mod boxes;
@@ -40,14 +41,14 @@ pub use text::TextHead;
 use anyhow::{Context, Result};
 use kind::HeadKind;
 
-/// A line per built-in head.
+/// Lists the built-in heads, a line for each.
 macro_rules! heads {
     ($($name:literal),* $(,)?) => {
         &[$(($name, include_str!(concat!($name, ".yaml")))),*]
     };
 }
 
-/// The heads that come with mqq: name and YAML.
+/// Name and YAML of each built-in head.
 pub const BUILT_IN: &[(&str, &str)] = heads![
     "yolox", "yolox-decoded", "yolov5", "yolov8", "yolov8-pose", "yolov8-seg", "yolo-nms", "ssd", "ultraface",
     "st-ssd", "retina", "fcos", "ltrb-dfl", "detr", "detr-logits", "detr-softmax", "efficient-nms", "class-scores",
@@ -56,7 +57,7 @@ pub const BUILT_IN: &[(&str, &str)] = heads![
     "points-flat-3-normalized", "ctc", "ctc-last",
 ];
 
-/// Other names of heads.
+/// Other names of built-in heads, with the heads' own names.
 pub const ALSO: &[(&str, &str)] = &[
     ("yolov6", "yolox-decoded"),
     ("yolov7", "yolov5"),
@@ -76,29 +77,29 @@ pub const ALSO: &[(&str, &str)] = &[
     ("deim", "detr"),
 ];
 
-/// A head with the input size of a network.
+/// A head, with the input size of a network.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskHead {
     /// The head.
     pub head: Head,
-    /// Height and width of the images that the network takes, where it takes images.
+    /// Height and width of the images that the network takes; `None` if it does not take images.
     pub input: Option<[usize; 2]>,
-    /// Why the head was recognized; absent where the user named it.
+    /// The reason that the head was recognized; absent if the user named it.
     pub reason: Option<String>,
 }
 
-/// Decoding of a network's outputs, with a name.
+/// The decoding of a network's outputs, with a name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Head {
-    /// Its name, or the path of its file.
+    /// Name of the head, or path of its file.
     pub name: String,
-    /// Decoding of the outputs.
+    /// Decoding of the outputs, by task.
     pub meaning: Meaning,
 }
 
-/// Decoding of outputs, by task.
+/// The decoding of outputs, by task.
 #[derive(Debug, Clone, PartialEq)]
-// A network has one.
+// The size does not matter: a network has one head.
 #[allow(missing_docs, clippy::large_enum_variant)]
 pub enum Meaning {
     Classify(ClassifyHead),
@@ -126,11 +127,11 @@ impl Meaning {
 
 /// A head of one task.
 pub trait OfTask: Sized {
-    /// The head, if `meaning` is of the task.
+    /// Returns the head, if `meaning` is of this task.
     fn of(meaning: &Meaning) -> Option<&Self>;
 }
 
-/// A line per task.
+/// Implements [`OfTask`], a line for each task.
 macro_rules! of_task {
     ($($task:ident: $head:ty),* $(,)?) => {
         $(impl OfTask for $head {
@@ -152,7 +153,7 @@ of_task! {
 }
 
 impl Head {
-    /// Its task.
+    /// Returns the head's task.
     pub fn task(&self) -> TaskName {
         match self.meaning {
             Meaning::Classify(_) => TaskName::Classify,

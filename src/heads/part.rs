@@ -1,4 +1,4 @@
-//! Parts of a network's outputs: which output, and which of its columns.
+//! Parts of a network's outputs: outputs and their columns.
 
 use super::activation::HeadActivation;
 use anyhow::{Context, Result, bail, ensure};
@@ -9,17 +9,17 @@ use serde::Deserialize;
 pub struct OutputView<'a> {
     /// ONNX name.
     pub name: &'a str,
-    /// Dimensions, with that of the batch.
+    /// Dimensions, with the batch.
     pub shape: &'a [usize],
     /// Whether the first axis is the batch.
     pub has_batch: bool,
-    /// Values of the one image.
+    /// Values of this image.
     pub values: &'a [f32],
 }
 
 impl<'a> OutputView<'a> {
-    /// The output of one image of the batch. The first axis is the batch where it is as long, and another follows or there
-    /// is more than one image.
+    /// Returns the output of one image of the batch. The first axis is the batch if it has the length of the batch, and
+    /// there are other axes or several images.
     pub fn of_image(name: &'a str, shape: &'a [usize], values: &'a [f32], (batch, image): (usize, usize)) -> Self {
         let has_batch = shape.first() == Some(&batch) && (shape.len() > 1 || batch > 1);
         let n = if has_batch { values.len() / batch.max(1) } else { values.len() };
@@ -28,74 +28,74 @@ impl<'a> OutputView<'a> {
     }
 }
 
-/// An output by its name or its position, or several behind each other.
+/// An output by its name or position, or several outputs whose rows follow each other.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(untagged, expecting = "expected the name or the position of an output, or a list of them")]
 pub enum WhichOutput {
-    /// Counted from 0.
+    /// Position, counted from 0.
     Position(usize),
     /// ONNX name.
     Name(String),
-    /// Levels, whose rows follow each other.
+    /// Several outputs, such as levels, whose rows follow each other.
     Several(Vec<WhichOutput>),
 }
 
-/// PartRows of a network's outputs. An axis counts columns, all others but the batch count rows.
+/// Columns of a network's outputs. One axis counts columns. All other axes except the batch count rows.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OutputPart {
-    /// The output; absent where `shape` tells it, or the network has one.
+    /// The output; absent if `shape` identifies it, or if the network has one output.
     pub output: Option<WhichOutput>,
-    /// Dimensions of the output with the batch, `~` for any.
+    /// Dimensions of the output with the batch; `~` stands for any.
     pub shape: Option<Vec<Option<usize>>>,
-    /// The axis of the columns, counted with the batch, or from the end where it is below 0. Default: the last; an output
-    /// of one axis beside the batch has one column.
+    /// The axis of the columns, counted with the batch, or from the end if it is below 0. Default: the last axis; an
+    /// output with one axis beside the batch has one column.
     pub axis: Option<i64>,
-    /// The first column and the one behind the last, or the first alone. Default: all.
+    /// The first column and the column behind the last, or only the first. Default: all columns.
     pub columns: Option<Vec<usize>>,
     /// Activation, applied row by row.
     #[serde(default)]
     pub activation: HeadActivation,
 }
 
-/// Values, row by row.
+/// The values of a part, row by row.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PartRows {
-    /// Values of a row.
+    /// Number of values per row.
     pub n_columns: usize,
     /// All values.
     pub values: Vec<f32>,
 }
 
 impl PartRows {
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn n_rows(&self) -> usize {
         self.values.len() / self.n_columns.max(1)
     }
 
-    /// One row.
+    /// Returns one row; empty if there is no such row.
     pub fn row(&self, row_idx: usize) -> &[f32] {
         self.values.get(row_idx * self.n_columns..(row_idx + 1) * self.n_columns).unwrap_or_default()
     }
 
-    /// The values of one column.
+    /// Returns the values of one column.
     pub(super) fn column(&self, column: usize) -> impl Iterator<Item = f32> + '_ {
         self.values.iter().skip(column).step_by(self.n_columns.max(1)).copied()
     }
 }
 
 impl OutputPart {
-    /// Number of dimensions and names that it asks for.
+    /// Returns the number of dimensions and names that the part requires.
     pub(super) fn specificity(&self) -> usize {
         let n_fixed = |shape: &Vec<Option<usize>>| 1 + shape.iter().flatten().count();
         let is_named = matches!(&self.output, Some(WhichOutput::Name(_) | WhichOutput::Several(_)));
         usize::from(is_named) + self.shape.as_ref().map_or(0, n_fixed)
     }
 
-    /// Its outputs.
+    /// Returns the outputs of the part.
     ///
     /// # Errors
-    /// If there is none, or more than one could be meant.
+    /// If there is no such output, or if several outputs match without `output`.
     pub fn outputs<'v, 'a>(&self, outputs: &'v [OutputView<'a>]) -> Result<Vec<&'v OutputView<'a>>> {
         let listed = || {
             let described = outputs.iter().map(|output| format!("`{}` {:?}", output.name, output.shape));
@@ -116,7 +116,8 @@ impl OutputPart {
             return Ok(found);
         }
         let mut found: Vec<&OutputView> = outputs.iter().filter(fits).collect();
-        // One value, such as the score that there is a hand at all, is meant where nothing else could be.
+        // An output of one value, such as the score for the presence of a hand, is only meant if no other output
+        // matches.
         if found.len() > 1 {
             found.retain(|output| output.values.len() > 1);
         }
@@ -127,10 +128,10 @@ impl OutputPart {
         }
     }
 
-    /// The lengths of both axes beside those of batch and columns, as height and width.
+    /// Returns height and width: the lengths of the two axes beside batch and columns.
     ///
     /// # Errors
-    /// If there is no such output, or it has not two such axes.
+    /// If there is no such output, or if it does not have two such axes.
     pub fn sides(&self, outputs: &[OutputView]) -> Result<[usize; 2]> {
         let found = self.outputs(outputs)?;
         let Some(output) = found.first() else { bail!("found no output, expected one") };
@@ -146,7 +147,7 @@ impl OutputPart {
         }
     }
 
-    /// The dimensions without that of the batch, and which of them counts columns.
+    /// Returns the dimensions without the batch, and the position of the column axis among them.
     fn axis_of<'a>(&self, output: &OutputView<'a>) -> Result<(&'a [usize], Option<usize>)> {
         let n_batch = usize::from(output.has_batch);
         let dims = &output.shape[n_batch..];
@@ -162,10 +163,10 @@ impl OutputPart {
         Ok((dims, axis))
     }
 
-    /// The rows.
+    /// Returns the rows, with the activation applied.
     ///
     /// # Errors
-    /// If there is no such output or column.
+    /// If there is no such output or column, or if several outputs have different numbers of columns.
     pub fn rows(&self, outputs: &[OutputView]) -> Result<PartRows> {
         let mut rows = PartRows::default();
         for output in self.outputs(outputs)? {
@@ -177,7 +178,7 @@ impl OutputPart {
         Ok(rows)
     }
 
-    /// The first of its columns of its first output, and the one behind the last.
+    /// Returns the first column and the column behind the last, for the first output of the part.
     ///
     /// # Errors
     /// If there is no such output or column.

@@ -1,4 +1,4 @@
-//! Which head the outputs of a network are of, where they leave no doubt.
+//! Recognition of the head that fits a network's outputs.
 
 use super::load::built_in;
 use super::part::OutputView;
@@ -6,8 +6,9 @@ use super::task::TaskName;
 use super::{Head, TaskHead};
 use anyhow::Result;
 
-/// The built-in heads that fit the outputs of a float network for some images: of several that ask for more and for less of
-/// the same, those that ask for most. One is recognized; none or more leave it to the user.
+/// Returns the built-in heads of a task that fit the outputs of a float network for some images. Of several heads that
+/// fit, only those that require the most dimensions and names are returned. A single head is recognized; with none or
+/// several, the user has to choose.
 ///
 /// # Errors
 /// If a built-in head is wrong, which a test excludes.
@@ -23,7 +24,7 @@ pub fn recognize(task: TaskName, images: &[Vec<OutputView>], input: Option<[usiz
     Ok(found.into_iter().filter(|(specificity, _)| Some(*specificity) == most).map(|(_, found)| found).collect())
 }
 
-/// The built-in heads that can decode the outputs for an image, whether or not these leave no doubt.
+/// Returns the built-in heads of a task that can decode the outputs for an image, even if the outputs leave a doubt.
 pub(super) fn fitting(task: TaskName, outputs: &[OutputView], input: Option<[usize; 2]>) -> Vec<Head> {
     let fits = |head: &Head| head.task() == task && head.meaning.kind().fits(outputs, input).is_ok();
     built_in().unwrap_or_default().into_iter().filter(fits).collect()

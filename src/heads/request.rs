@@ -1,4 +1,4 @@
-//! The head of a network, given by the user or recognized.
+//! The head of a network, which the user gives or which is recognized.
 
 use super::part::OutputView;
 use super::recognize::{fitting, recognize};
@@ -7,26 +7,26 @@ use super::{Head, TaskHead};
 use crate::diag::WithHint;
 use anyhow::{Error, Result, anyhow};
 
-/// The task and the head of a network, as far as the user gives them.
+/// The task and the head of a network, if the user gives them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HeadRequest {
-    /// The task.
+    /// The task that the user gives.
     pub task: Option<TaskName>,
-    /// The head.
+    /// The head that the user gives.
     pub head: Option<Head>,
 }
 
 impl HeadRequest {
-    /// The task that the user gives, also by a head.
+    /// Returns the task that the user gives, directly or by a head.
     pub fn given_task(&self) -> Option<TaskName> {
         self.task.or_else(|| self.head.as_ref().map(Head::task))
     }
 
-    /// The head that the user gives, or the one that fits the float outputs for some `images`. `None` where the user gives no
-    /// task and not exactly one head fits.
+    /// Returns the user's head, or the head that fits the float outputs for some `images`. If the user gives no task,
+    /// heads of detectors are tried, and the result is `None` unless exactly one fits.
     ///
     /// # Errors
-    /// If the user's head does not fit, or names a task of which no head fits or several do.
+    /// If the user's head does not fit, or if not exactly one head of the user's task fits.
     pub fn resolve(&self, images: &[Vec<OutputView>], input: Option<[usize; 2]>) -> Result<Option<TaskHead>> {
         let Some(first) = images.first() else { return Ok(None) };
         if let Some(head) = &self.head {

@@ -6,20 +6,20 @@ use super::task::TaskName;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-/// Class maps or masks of a network.
+/// The class map or the masks of a network.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SegmentHead {
     /// `segment`.
     pub task: TaskName,
-    /// A row for each pixel, a column for each class; with `threshold` one column for each mask.
+    /// A row for each pixel, a column for each class; with `threshold`, a column for each mask.
     pub classes: OutputPart,
-    /// Values above it are in the mask. Absent: the class is the column with the largest value.
+    /// Value above which a pixel is in the mask. Absent: a pixel's class is the column with the largest value.
     pub threshold: Option<f32>,
 }
 
 impl SegmentHead {
-    /// The number of classes or masks, and for each pixel those that it is in.
+    /// Returns the number of classes or masks, and for each pixel the classes or masks that it is in.
     ///
     /// # Errors
     /// If the output is missing.
@@ -64,7 +64,7 @@ impl HeadKind for SegmentHead {
             Some(0.0) => (n == 1 && !are_shares, "values beyond 0 to 1".to_string()),
             Some(_) => (n == 1 && are_shares, "values from 0 to 1".to_string()),
         };
-        // The axis of the classes is shorter than those of a map.
+        // The axis of the classes is shorter than the axes of a map.
         (fits && n < height && n < width).then(|| format!("{} with {values}", described(&found)))
     }
 }

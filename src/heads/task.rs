@@ -4,7 +4,7 @@ use crate::diag::none_of;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-/// The purpose of a network.
+/// The task of a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]
@@ -30,7 +30,7 @@ impl TaskName {
         (TaskName::Text, "text"),
     ];
 
-    /// Name as it is written.
+    /// Returns the name of the task.
     pub fn name(self) -> &'static str {
         TaskName::ALL.iter().find(|(task, _)| *task == self).map_or("", |(_, name)| name)
     }
@@ -38,7 +38,7 @@ impl TaskName {
     /// Finds a task by its name.
     ///
     /// # Errors
-    /// If there is none; the message lists them.
+    /// If there is no such task. The message lists the names.
     pub fn parse(name: &str) -> Result<TaskName> {
         let found = TaskName::ALL.iter().find(|(_, known)| *known == name).map(|(task, _)| *task);
         found.ok_or_else(|| {

@@ -6,7 +6,7 @@ use super::task::TaskName;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-/// Scores of characters at each step of a text.
+/// The scores of characters at each step of a text.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TextHead {
@@ -14,12 +14,13 @@ pub struct TextHead {
     pub task: TaskName,
     /// A row for each step, a column for each character.
     pub scores: OutputPart,
-    /// The column that is no character, from the end where it is below 0.
+    /// The column that stands for no character; from the end if it is below 0.
     pub blank: i64,
 }
 
 impl TextHead {
-    /// The characters, as columns: the best of each step, equal neighbours once, without blanks.
+    /// Returns the characters as column indices: the best column of each step, with repetitions merged and then blanks
+    /// removed.
     ///
     /// # Errors
     /// If the output is missing.
@@ -36,7 +37,7 @@ impl TextHead {
         Ok(text)
     }
 
-    /// The best column of each step, and the blank.
+    /// Returns the best column of each step, and the blank's column.
     fn steps(&self, outputs: &[OutputView]) -> Result<(Vec<usize>, usize)> {
         let rows = self.scores.rows(outputs).context("`scores`")?;
         let n = rows.n_columns;

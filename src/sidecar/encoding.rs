@@ -1,4 +1,4 @@
-//! A tensor's parameters in the form that export formats need.
+//! The quantization parameters of a tensor, in the forms that export formats need.
 
 use super::schema::{Encoding, OneOrMany};
 use crate::diag::{count, none_of};
@@ -9,7 +9,7 @@ use crate::quant::{Codes, QuantParams, ScaleLayout, scale_shape};
 use anyhow::{Context, Result, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Name of HiSilicon NNIE's logarithmic codes, whose scale is the largest value.
+/// Name of HiSilicon NNIE's logarithmic codes. Their scale is the largest value.
 pub(super) const NNIE_CODES: &str = "nnie8";
 
 /// Integer types of quantized values: name, bits, signed.
@@ -25,10 +25,10 @@ const DTYPES: [(&str, u32, bool); 8] = [
 ];
 
 impl Encoding {
-    /// Checks that the numbers are consistent, before anything is computed with them.
+    /// Checks that the numbers are consistent, before other functions compute with them.
     ///
     /// # Errors
-    /// If they are not; the message names the key.
+    /// If the numbers are not consistent. The message names the key.
     pub fn check(&self) -> Result<()> {
         ensure!(
             DTYPES.iter().any(|(name, ..)| *name == self.output_dtype),
@@ -59,7 +59,7 @@ impl Encoding {
         Ok(())
     }
 
-    /// The mapping from values of a tensor of `shape` to scales.
+    /// Returns the map from the values of a tensor of `shape` to their scales.
     ///
     /// # Errors
     /// If the scales do not fit the shape.
@@ -73,15 +73,15 @@ impl Encoding {
         })
     }
 
-    /// Shape of the scales for a tensor of `shape`.
+    /// Returns the shape of the scales for a tensor of `shape`.
     pub fn scale_shape(&self, shape: &[usize]) -> Vec<usize> {
         scale_shape(shape, self.axis, self.block_size)
     }
 
-    /// The uses that read the tensor quantized.
+    /// Returns the uses that read the quantized tensor: node and input positions.
     ///
     /// # Errors
-    /// If the model has no such use, or the node names are ambiguous.
+    /// If the model lacks a use, or the node names are ambiguous.
     pub fn uses(&self, graph: &GraphProto) -> Result<Vec<Edge>> {
         let wanted: BTreeSet<&str> = self.consumers.iter().map(String::as_str).collect();
         let mut found: BTreeMap<&str, usize> = BTreeMap::new();
@@ -112,7 +112,7 @@ impl Encoding {
         Ok(edges)
     }
 
-    /// Number of scales.
+    /// Returns the number of scales.
     pub fn n_scales(&self) -> usize {
         self.y_scale.as_slice().len()
     }
@@ -122,29 +122,29 @@ impl Encoding {
         matches!(self.y_scale, OneOrMany::Many(_))
     }
 
-    /// Whether these are NNIE's codes.
+    /// Whether the integers are NNIE's codes.
     pub fn is_nnie(&self) -> bool {
         self.output_dtype == NNIE_CODES
     }
 
-    /// Whether this is a bias in int32.
+    /// Whether the integers are int32, as for biases.
     pub fn is_int32(&self) -> bool {
         self.output_dtype == "int32"
     }
 
-    /// The zero point of slice `channel`.
+    /// Returns the zero point of slice `channel`.
     pub fn zero_point_of(&self, channel: usize) -> i32 {
         let zero_points = self.y_zero_point.as_slice();
         zero_points.get(channel).or(zero_points.first()).copied().unwrap_or(0)
     }
 
-    /// Scale (real units per step) and zero point of every slice.
+    /// Returns scale (real units per step) and zero point of every slice.
     pub fn slices(&self) -> impl Iterator<Item = (f64, i32)> + '_ {
         let scales = self.y_scale.as_slice().iter().enumerate();
         scales.map(|(channel, &scale)| (f64::from(scale), self.zero_point_of(channel)))
     }
 
-    /// The grid of every slice.
+    /// Returns the quantization parameters of every slice.
     pub fn params(&self) -> Vec<QuantParams> {
         let ([q_min, q_max], scales) = (self.q_range, self.y_scale.as_slice().iter().enumerate());
         let codes = if self.is_nnie() { Codes::Nnie } else { Codes::Affine };
@@ -155,10 +155,10 @@ impl Encoding {
         scales.map(params).collect()
     }
 
-    /// The only scale and zero point.
+    /// Returns the scale and the zero point of a tensor with one scale.
     ///
     /// # Errors
-    /// If there are several.
+    /// If the tensor has several scales.
     pub fn per_tensor(&self) -> Result<(f64, i32)> {
         let mut slices = self.slices();
         match (slices.next(), slices.next(), self.is_per_channel()) {
@@ -172,7 +172,7 @@ impl Encoding {
         }
     }
 
-    /// Real values of the lowest and highest integer, one pair per slice.
+    /// Returns the real values of the lowest and highest integer, one pair per slice.
     pub fn bounds(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
         let [q_min, q_max] = self.q_range.map(i64::from);
         self.slices().map(move |(scale, zero_point)| {
@@ -184,7 +184,7 @@ impl Encoding {
         })
     }
 
-    /// As [`Encoding::bounds`], for a tensor with one scale.
+    /// Returns [`Encoding::bounds`] of a tensor with one scale.
     ///
     /// # Errors
     /// As [`Encoding::per_tensor`].
@@ -193,7 +193,7 @@ impl Encoding {
         Ok(self.bounds().next().unwrap_or((0.0, 0.0)))
     }
 
-    /// The scales of a symmetric int8 grid.
+    /// Returns the scales of a symmetric int8 grid.
     ///
     /// # Errors
     /// If the integers are not int8, or a zero point is not 0.
@@ -209,7 +209,7 @@ impl Encoding {
         Ok(self.slices().map(|(scale, _)| scale).collect())
     }
 
-    /// The largest absolute value of a symmetric int8 grid with one scale: `127 * scale`.
+    /// Returns the largest absolute value of a symmetric int8 grid with one scale: `127 * scale`.
     ///
     /// # Errors
     /// As [`Encoding::symmetric_int8`] and [`Encoding::per_tensor`].
@@ -218,7 +218,7 @@ impl Encoding {
         Ok(self.per_tensor()?.0 * 127.0)
     }
 
-    /// Bits of the stored integer, and whether it is signed.
+    /// Returns the bits of the stored integer, and whether it is signed.
     pub fn storage(&self) -> (u32, bool) {
         let dtype = DTYPES.iter().find(|(name, ..)| *name == self.output_dtype);
         dtype.map_or((u32::from(self.bits), true), |(_, bits, signed)| (*bits, *signed))

@@ -23,15 +23,15 @@ use rayon::prelude::*;
 pub struct Record<'a> {
     /// The prepared graph, before rewriting.
     pub graph: &'a GraphProto,
-    /// Types and shapes of its tensors.
+    /// Types and shapes of the graph's tensors.
     pub value_info: &'a ValueInfos,
     /// The backend's table, with switches applied.
     pub scheme: &'a Scheme,
-    /// Where the graph is quantized.
+    /// Quantizers and float nodes of the graph.
     pub placement: &'a Placement,
     /// Parameters of all quantizers.
     pub plan: &'a QuantPlan,
-    /// Distributions of the plan's activations; `None` where values were not counted.
+    /// Histograms of the plan's activations; `None` if their values were not counted.
     pub histograms: Vec<Option<HistogramRecord>>,
     /// Record of the float model.
     pub model: ModelRecord,
@@ -39,9 +39,9 @@ pub struct Record<'a> {
     pub calibration: CalibrationRecord,
     /// Outcomes of the methods that were tried.
     pub methods: &'a [MethodOutcome],
-    /// The network's task, where it is known.
+    /// The network's task, if it is known.
     pub task: Option<&'a EvaluatedTask>,
-    /// Channels of the outputs, where something was evaluated.
+    /// Channels of the outputs, if something was evaluated.
     pub outputs: &'a [OutputGroups],
     /// Edits of the prepared float model.
     pub edits: &'a [ModelEdit],
@@ -51,12 +51,12 @@ pub struct Record<'a> {
     pub mixed_precision: Option<&'a Mixed>,
     /// Result of tuning layers.
     pub tuned: Option<&'a Tuned>,
-    /// Error of each tensor, where it was measured.
+    /// Error of each tensor, if it was measured.
     pub tensor_errors: Option<&'a TensorErrors>,
 }
 
 impl Record<'_> {
-    /// The sidecar.
+    /// Returns the sidecar.
     ///
     /// # Errors
     /// If the graph lacks a weight of the plan.
@@ -166,7 +166,7 @@ impl Record<'_> {
         }
     }
 
-    /// The float nodes of the placement, without removed nodes.
+    /// Returns the float nodes of the placement, without removed nodes.
     fn float_nodes(&self) -> Vec<FloatNodeRecord> {
         let removed = self.plan.activations.iter().filter_map(|planned| planned.removed_clip());
         let removed: Vec<usize> = removed.map(|clip| clip.node).collect();
@@ -192,7 +192,7 @@ fn one_or_many<T>(mut values: Vec<T>, per_channel: bool) -> OneOrMany<T> {
     }
 }
 
-/// An encoding with the fields that follow from the type; int32 for `None`. The other fields are empty.
+/// Returns an encoding with the fields that follow from the type; int32 for `None`. The other fields are empty.
 fn plain(name: &str, qtype: Option<&QType>) -> Encoding {
     let grid = qtype.map(QType::grid);
     Encoding {

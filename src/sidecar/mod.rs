@@ -1,8 +1,8 @@
 //! The sidecar: every scale with the reason for it, as JSON.
 //!
-//! In: the outcome of a run as a [`Record`]; or the file of an earlier run, which is read and checked. Out: a
-//! [`Sidecar`], byte-identical for an identical plan. It decides nothing. `docs/sidecar.md` describes the keys; keys
-//! with the same meaning as in AIMET's encodings 2.0 have the same names.
+//! In: the outcome of a run as a [`Record`], or the file of an earlier run, which is read and checked. Out: a
+//! [`Sidecar`], byte-identical for an identical plan. This module decides nothing. `docs/sidecar.md` describes the
+//! keys. Keys with the same meaning as in AIMET's encodings 2.0 have the same names.
 
 mod encoding;
 mod fill;
@@ -18,5 +18,6 @@ pub use schema::{
     TuningRecord,
 };
 
-/// The name under which tables ask for the sidecar (which is always written) and ranges are read from it.
+/// Name of the sidecar as a format, in the export lists of tables and for files that ranges are read from. It is always
+/// written.
 pub const NAME: &str = "sidecar";

@@ -1,4 +1,4 @@
-//! Many small integers as text: zigzag and LEB128 each, then zlib, then Base64.
+//! Many small integers as text: each in zigzag and LEB128, then together in zlib and Base64.
 
 use crate::onnx::{decode_varint, encode_varint};
 use anyhow::{Context, Result, ensure};
@@ -8,10 +8,10 @@ use flate2::bufread::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 use std::io::{Read, Write};
 
-/// The text of `integers`.
+/// Packs integers into a text.
 ///
 /// # Errors
-/// If there is no memory for it.
+/// If compression fails.
 pub fn pack(integers: &[i32]) -> Result<String> {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::best());
     let mut bytes = Vec::with_capacity(integers.len());
@@ -23,13 +23,13 @@ pub fn pack(integers: &[i32]) -> Result<String> {
     Ok(Base64::encode_string(&encoder.finish()?))
 }
 
-/// The `n` integers of a text.
+/// Unpacks the `n` integers of a text.
 ///
 /// # Errors
 /// If the text is invalid, or has more or fewer integers.
 pub fn unpack(text: &str, n: usize) -> Result<Vec<i32>> {
     let packed = Base64::decode_vec(text).ok().context("is no Base64")?;
-    // No number takes more than five bytes: unpacking stops beyond that.
+    // An integer takes at most five bytes, so unpacking stops beyond that.
     let limit = 5 * n as u64 + 1;
     let mut bytes = Vec::new();
     let decoder = ZlibDecoder::new(packed.as_slice());

@@ -1,4 +1,4 @@
-//! Reads the sidecar of an earlier run, and the changes of the float model in it.
+//! Reads the sidecar of an earlier run, and the edits of the float model in it.
 
 use super::packed::unpack;
 use super::schema::{Encoding, SCHEMA_VERSION, Sidecar};
@@ -13,10 +13,10 @@ use anyhow::{Context, Result, anyhow, ensure};
 use std::path::Path;
 
 impl Sidecar {
-    /// Reads a file.
+    /// Reads a sidecar from a file.
     ///
     /// # Errors
-    /// If it cannot be read, or as [`Sidecar::from_json`]. The message starts with the path.
+    /// If the file cannot be read, or as [`Sidecar::from_json`]. The message begins with the path.
     pub fn read(path: &Path) -> Result<Sidecar> {
         let of_path = || format!("`{}`", path.display());
         let text = foreign::read(path).with_context(of_path)?;
@@ -24,10 +24,10 @@ impl Sidecar {
         text.and_then(|text| Sidecar::from_json(&text)).with_context(of_path)
     }
 
-    /// Parses the file's text.
+    /// Parses the text of a sidecar.
     ///
     /// # Errors
-    /// If it is not a sidecar, or has a version that this program cannot read.
+    /// If the text is not a sidecar, has a version that this program cannot read, or holds inconsistent numbers.
     pub fn from_json(text: &str) -> Result<Sidecar> {
         let value: serde_json::Value =
             serde_json::from_str(text).context("does not parse as JSON, expected a sidecar")?;
@@ -54,16 +54,16 @@ impl Sidecar {
         Ok(sidecar)
     }
 
-    /// Whether it has equalized channels in the form of earlier versions.
+    /// Whether the sidecar has equalized channels in the form of earlier versions.
     pub fn has_equalized_channels(&self) -> bool {
         let has = |key: &str| self.equalization.as_ref()?.get(key)?.as_array().map(|list| !list.is_empty());
         has("spaces").unwrap_or_default() || has("offsets").unwrap_or_default()
     }
 
-    /// The edits of the prepared float model, in order.
+    /// Returns the edits of the prepared float model, in order.
     ///
     /// # Errors
-    /// If they are in a form that this version cannot repeat.
+    /// If the edits are in a form that this version cannot repeat.
     pub fn model_edits(&self) -> Result<Vec<ModelEdit>> {
         ensure!(
             !self.has_equalized_channels(),
@@ -74,11 +74,12 @@ impl Sidecar {
         Ok(self.edits.iter().cloned().chain(biases.cloned().map(ModelEdit::ReplaceBias)).collect())
     }
 
-    /// The weights of learned rounding, as [`QuantPlan::learned_weights`](crate::plan::QuantPlan::learned_weights)
-    /// gives them. `graph` must have all other edits.
+    /// Returns the edits that set the weights of learned rounding, as
+    /// [`QuantPlan::learned_weights`](crate::plan::QuantPlan::learned_weights) does. `graph` must have all other edits.
     ///
     /// # Errors
-    /// If the graph lacks a weight or differs; the message names it.
+    /// If the graph lacks a weight or differs, or an earlier version did not write the rounding. The message names the
+    /// weight.
     pub fn learned_weights(&self, graph: &GraphProto) -> Result<Vec<ModelEdit>> {
         let learned = self.param_encodings.iter().filter_map(|e| Some((e, e.rounding.as_ref()?)));
         let n_learned = self.tuning.as_ref().map_or(learned.clone().count(), |it| it.n_rounded);
@@ -93,7 +94,7 @@ impl Sidecar {
         let mut edits = Vec::new();
         for (encoding, rounding) in learned {
             let name = || format!("initializer `{}`", encoding.name);
-            // Other readers read it in float.
+            // A weight that is also read in float keeps its values.
             if index.has_only(&encoding.name, encoding.uses(graph).with_context(name)?.len()) {
                 edits.push(encoding.learned(&index, rounding).with_context(name)?);
             }
@@ -103,7 +104,7 @@ impl Sidecar {
 }
 
 impl Encoding {
-    /// The weight with its learned integers: the nearest ones plus the differences in `rounding`.
+    /// Returns the edit to the learned values: the nearest integers plus the differences in `rounding`, dequantized.
     fn learned(&self, index: &GraphIndex, rounding: &str) -> Result<ModelEdit> {
         let stored = index.initializer(&self.name).context("does not exist")?;
         let (shape, values) = (tensor::shape(stored)?, tensor::f32_values(stored)?);

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
 
-/// Version of the format. The first number is raised when readers of an earlier version would go wrong, the second when
-/// keys are added.
+/// Version of the format. The first number is raised when a change would mislead readers of an earlier version, the
+/// second when keys are added.
 pub const SCHEMA_VERSION: &str = "3.2";
 
 /// The sidecar.
@@ -18,11 +18,11 @@ pub const SCHEMA_VERSION: &str = "3.2";
 pub struct Sidecar {
     /// [`SCHEMA_VERSION`] of the writer.
     pub schema_version: String,
-    /// The program that wrote it.
+    /// The program that wrote the sidecar.
     pub producer: Producer,
     /// Record of the float model.
     pub model: ModelRecord,
-    /// Record of the written model; absent in earlier versions.
+    /// Record of the written model; absent in sidecars of earlier versions.
     pub quantized: Option<QuantizedRecord>,
     /// Record of the backend's table.
     pub scheme: SchemeRecord,
@@ -31,26 +31,26 @@ pub struct Sidecar {
     /// Outcomes of the methods, in the order in which they were tried.
     #[serde(default)]
     pub methods: Vec<MethodOutcome>,
-    /// The network's task, by whose metric changes are evaluated as well; absent where it is not known.
+    /// The network's task, whose metric evaluates changes as well; absent if it is not known.
     pub task: Option<EvaluatedTask>,
-    /// The channels of the outputs and their groups, as used by the overlap; empty where nothing was evaluated.
+    /// Channels of the outputs and their groups, as the overlap takes them; empty if nothing was evaluated.
     #[serde(default)]
     pub outputs: Vec<OutputGroups>,
-    /// Edits of the prepared float model, in order; weights of learned rounding are replaced after these.
+    /// Edits of the prepared float model, in order. Weights of learned rounding are replaced after these edits.
     #[serde(default)]
     pub edits: Vec<ModelEdit>,
-    /// Channel scales in the form of earlier versions of mqq, which this one cannot repeat; never written.
+    /// Channel scales in the form of earlier versions of mqq, which this version cannot repeat; never written.
     #[serde(default, skip_serializing)]
     pub equalization: Option<serde_json::Value>,
-    /// Result of mixed precision; absent where the user did not ask for it.
+    /// Result of mixed precision; absent if the user did not ask for it.
     pub mixed_precision: Option<Mixed>,
-    /// Results of tuning layers; absent where nothing was tuned.
+    /// Result of tuning layers; absent if nothing was tuned.
     pub tuning: Option<TuningRecord>,
-    /// Error of each tensor of the quantized network; absent where nothing was tuned.
+    /// Error of each tensor of the quantized network; absent if nothing was tuned.
     pub tensor_errors: Option<TensorErrors>,
-    /// One per quantized activation, in the order of the graph.
+    /// Parameters of each quantized activation, in the order of the graph.
     pub activation_encodings: Vec<Encoding>,
-    /// One per quantized weight, then one per int32 bias.
+    /// Parameters of each quantized weight, then of each quantized bias.
     pub param_encodings: Vec<Encoding>,
     /// Nodes with float outputs that compute in float.
     pub float_nodes: Vec<FloatNodeRecord>,
@@ -63,9 +63,9 @@ pub struct Sidecar {
 /// Name and version of a program.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Producer {
-    /// Name.
+    /// Name of the program.
     pub name: String,
-    /// Version.
+    /// Version of the program.
     pub version: String,
 }
 
@@ -76,9 +76,9 @@ pub struct ModelRecord {
     pub file: String,
     /// SHA-256 of the file, in hexadecimal.
     pub sha256: String,
-    /// Version of the default operator set before and after.
+    /// Version of the default operator set before and after preparation.
     pub opset: [i64; 2],
-    /// Changes before placement, one line each.
+    /// Changes by preparation, before placement, one line each.
     pub prepared: Vec<String>,
 }
 
@@ -94,7 +94,7 @@ pub struct QuantizedRecord {
 pub struct SchemeRecord {
     /// Name of the table.
     pub backend: String,
-    /// Source of its facts.
+    /// Source of the table's facts.
     pub source: String,
     /// The whole table, with switches applied.
     pub resolved: serde_json::Value,
@@ -112,11 +112,11 @@ pub struct CalibrationRecord {
     pub activation_observer: String,
     /// Range observer of the weights, with its options.
     pub weight_observer: String,
-    /// The file with given ranges of activations, and its format; absent without one.
+    /// The file with given ranges of activations, and its format; absent if no ranges were given.
     pub ranges_from: Option<RangesFrom>,
     /// Description of the preprocessing of images; absent without images.
     pub preprocessing: Option<String>,
-    /// Shape of each input.
+    /// The inputs with their shapes.
     pub inputs: Vec<InputRecord>,
 }
 
@@ -124,16 +124,16 @@ pub struct CalibrationRecord {
 #[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TuningRecord {
-    /// Number of samples that were learned from.
+    /// Number of samples that tuning learned from.
     pub n_samples: usize,
-    /// Figures of the network before tuning and with all accepted methods, on held-out samples; absent in earlier
-    /// versions.
+    /// Figures of the network before tuning and with all accepted methods, on held-out samples; absent in sidecars of
+    /// earlier versions.
     pub judged: Option<Judged>,
-    /// Number of weights with other scales or integers than the observer's.
+    /// Number of weights whose scales or integers differ from the observer's.
     pub n_weights: usize,
-    /// Number of those whose integers are not the nearest ones.
+    /// Number of weights whose integers are not all the nearest ones.
     pub n_rounded: usize,
-    /// Number of activation groups with other ranges than the observer's.
+    /// Number of activation groups whose ranges differ from the observer's.
     pub n_ranges: usize,
     /// Biases in the form of earlier versions of mqq; never written.
     #[serde(default, skip_serializing)]
@@ -145,7 +145,7 @@ pub struct TuningRecord {
 pub struct RangesFrom {
     /// File name without folders.
     pub file: String,
-    /// Its format, as `docs/formats.md` names it.
+    /// Format of the file, as `docs/formats.md` names it.
     pub format: String,
 }
 
@@ -155,13 +155,13 @@ pub struct RangesFrom {
 pub struct InputRecord {
     /// ONNX name.
     pub name: String,
-    /// Shape during calibration; that of the largest sample where samples differ.
+    /// Shape during calibration; the shape of the largest sample if shapes differ.
     pub shape: Vec<usize>,
-    /// Shapes of this input over the samples; absent where it has one.
+    /// Range of the input's shapes over the samples; absent if all samples have one shape.
     pub shapes: Option<ShapesRecord>,
 }
 
-/// The shapes of an input over the samples.
+/// The range of an input's shapes over the samples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShapesRecord {
     /// Number of different shapes.
@@ -172,11 +172,11 @@ pub struct ShapesRecord {
     pub largest: Vec<usize>,
 }
 
-/// A number, or a list along an axis.
+/// One value, or a list along an axis.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum OneOrMany<T> {
-    /// A value for the whole tensor.
+    /// One value for the whole tensor.
     One(T),
     /// One value per slice of the axis.
     Many(Vec<T>),
@@ -189,7 +189,7 @@ impl<T> Default for OneOrMany<T> {
 }
 
 impl<T> OneOrMany<T> {
-    /// The values; one without an axis.
+    /// Returns the values; a single one without an axis.
     pub fn as_slice(&self) -> &[T] {
         match self {
             OneOrMany::One(value) => std::slice::from_ref(value),
@@ -198,7 +198,7 @@ impl<T> OneOrMany<T> {
     }
 }
 
-/// Parameters of one tensor; a real value is `y_scale * (q - y_zero_point)`.
+/// Quantization parameters of one tensor. A real value is `y_scale * (q - y_zero_point)`.
 #[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Encoding {
@@ -206,9 +206,9 @@ pub struct Encoding {
     pub name: String,
     /// Name of the stored integer type.
     pub output_dtype: String,
-    /// Real units per step.
+    /// Scale, in real units per step.
     pub y_scale: OneOrMany<f32>,
-    /// The integer that stands for 0.
+    /// Zero point: the integer that stands for 0.
     pub y_zero_point: OneOrMany<i32>,
     /// Axis of the scales.
     pub axis: Option<usize>,
@@ -218,48 +218,48 @@ pub struct Encoding {
     pub bits: u8,
     /// Lowest and highest integer of the grid.
     pub q_range: [i32; 2],
-    /// Whether the type of the grid is symmetric about 0.
+    /// Whether the integer type is used symmetrically about 0.
     pub symmetric: bool,
-    /// Dimensions, where they are known.
+    /// Dimensions of the tensor, if they are known.
     pub shape: Option<Vec<usize>>,
-    /// The range that is not clipped.
+    /// The range inside which values are not clipped.
     pub range: Option<[f64; 2]>,
     /// Lowest and highest finite value that was observed.
     pub observed: Option<[f32; 2]>,
-    /// The range observer.
+    /// Name of the range observer.
     pub observer: Option<String>,
     /// Difference of each integer from the nearest one, for learned rounding: zigzag in LEB128, compressed by zlib, in
     /// Base64.
     pub rounding: Option<String>,
-    /// The distribution of the values, where they were counted.
+    /// Histogram of the values, if they were counted.
     pub histogram: Option<HistogramRecord>,
     /// Number of NaN and infinite values that were observed.
     pub n_non_finite: Option<u64>,
-    /// Number of values of an attention mask that were observed; they saturate.
+    /// Number of observed values of an attention mask. They saturate.
     pub n_masked: Option<u64>,
     /// Other tensors with the same quantization parameters.
     pub shared_with: Option<Vec<String>>,
-    /// The Clip or Relu that was removed because the range clips the same.
+    /// The Clip or Relu that was removed because the range clips the same values.
     pub removed_node: Option<String>,
-    /// Whether an output of the network with this name is quantized, too.
+    /// Whether the network's output of this name is quantized, too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub network_output: bool,
     /// Nodes that read the quantized tensor.
     pub consumers: Vec<String>,
-    /// The placement rule that marked it.
+    /// The placement rule that quantizes the tensor.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub rule: String,
-    /// Why, in words.
+    /// The reason for the quantization, in words.
     pub reason: String,
 }
 
-/// The distribution of a tensor's values.
+/// The histogram of a tensor's values.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct HistogramRecord {
     /// Shares of the values in intervals of the same width, from the lowest to the highest observed value.
     pub shares: Vec<f32>,
-    /// The ranges that range observers choose for the tensor alone, by their spelling; empty where they were not
-    /// determined.
+    /// Ranges that range observers would choose for the tensor alone, by the observers' spelling; empty if they were
+    /// not determined.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ranges: BTreeMap<String, [f64; 2]>,
 }
@@ -268,16 +268,16 @@ pub struct HistogramRecord {
 #[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FloatNodeRecord {
-    /// Its name.
+    /// Name of the node.
     pub node: String,
-    /// Its operator.
+    /// Operator of the node.
     pub op_type: String,
-    /// The quantized node that computes it as well; absent for a node that runs in float.
+    /// The quantized node that computes this node as well; absent for a node that runs in float.
     pub fused_into: Option<String>,
-    /// The rule that left it float; empty where no rule did.
+    /// The placement rule that left the node float; empty if no rule did.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub rule: String,
-    /// Why, in words.
+    /// The reason, in words.
     pub reason: String,
 }
 
@@ -288,7 +288,7 @@ pub struct GraphRecord {
     pub inputs: Vec<String>,
     /// Names of the graph's outputs.
     pub outputs: Vec<String>,
-    /// Nodes in order.
+    /// Nodes of the graph, in order.
     pub nodes: Vec<NodeRecord>,
 }
 
@@ -296,20 +296,20 @@ pub struct GraphRecord {
 #[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeRecord {
-    /// Its name; its first output where it has none.
+    /// Name of the node; its first output if it has no name.
     pub name: String,
-    /// Its operator.
+    /// Operator of the node.
     pub op_type: String,
-    /// Input tensors; empty names are omitted inputs.
+    /// Names of the input tensors; empty for omitted inputs.
     pub inputs: Vec<String>,
-    /// Output tensors.
+    /// Names of the output tensors.
     pub outputs: Vec<String>,
-    /// Attribute `group` of a convolution, where it is not 1.
+    /// Attribute `group` of a convolution, if it is not 1.
     pub group: Option<i64>,
 }
 
 impl Sidecar {
-    /// The file's text, with a final newline.
+    /// Returns the file's text, with a final newline.
     pub fn to_json(&self) -> String {
         let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
         text.push('\n');
