@@ -9,29 +9,29 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// Corrections of the layers' outputs, learned on the samples of the sensitivity analysis.
 #[derive(Debug, Default)]
 pub struct BiasCorrection {
-    /// Per layer, the sums of the output channels in the float network, per sample.
+    /// Sums of the output channels in the float network, by node and sample.
     float: BTreeMap<usize, Vec<Vec<ChannelSum>>>,
     /// Learned corrections per output channel, by the cache key of the layer's output.
     known: HashMap<u64, Vec<f32>>,
     mode: BiasMode,
 }
 
-/// Action at a layer.
+/// The action at the output of a layer.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub enum BiasMode {
-    /// None: biases stay as they are.
+    /// No action: biases stay as they are.
     #[default]
     Off,
     /// Keeps the float network's means; the float network runs.
     Float,
-    /// Learns corrections towards those means; a quantized network runs on the same samples.
+    /// Learns corrections towards the float network's means; a quantized network runs on the same samples.
     Learn,
     /// Applies the learned corrections; a quantized network runs on other samples.
     Apply,
 }
 
 impl BiasCorrection {
-    /// Starts with the float network; `Off` unless biases are `corrected`.
+    /// Starts with the float network; with `BiasMode::Off` unless biases are `corrected`.
     pub fn new(corrected: bool) -> BiasCorrection {
         let mode = if corrected { BiasMode::Float } else { BiasMode::Off };
         BiasCorrection { mode, ..BiasCorrection::default() }

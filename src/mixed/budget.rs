@@ -25,7 +25,7 @@ impl Search<'_> {
         self.cost.mean_bits(&self.plan)
     }
 
-    /// The next wider (`up`) or narrower precision of each layer with a weight.
+    /// Returns the move of each layer with a weight to its next wider (`up`) or narrower precision.
     fn steps(&self, up: bool) -> Vec<Move> {
         (0..self.layers.len()).filter_map(|layer| self.step(layer, up)).collect()
     }
@@ -44,20 +44,20 @@ impl Search<'_> {
         next.map(|precision| Move { layer, precision: precision.map(str::to_string) })
     }
 
-    /// The move with the most removed error per spent bit, or the least added error per saved bit. `None` where no move
-    /// is left, or no move up reduces the error.
+    /// Returns the move with the most removed error per spent bit, or the least added error per saved bit. `None` where
+    /// no move is left, or where no widening reduces the error.
     fn best(&mut self, moves: &[Move], up: bool) -> Result<Option<Move>> {
         let rated = self.rate(moves)?;
         let worth = |rated: &RatedMove| {
             let (bits, gain) = (self.bits_moved(&rated.moved), rated.gain);
-            // A harmless move down is better the more bits it saves.
+            // A harmless narrowing is better the more bits it saves.
             if up || gain < 0.0 { gain / bits } else { gain * bits }
         };
         let rated = rated.into_iter().filter(|rated| !up || rated.gain > 0.0);
         Ok(rated.max_by(|a, b| worth(a).total_cmp(&worth(b))).map(|rated| rated.moved))
     }
 
-    /// Bits that a move spends or saves.
+    /// Returns the bits that a move spends or saves.
     fn bits_moved(&self, Move { layer, precision }: &Move) -> f64 {
         let of = &self.layers[*layer];
         let scheme = self.planner.scheme();

@@ -1,4 +1,4 @@
-//! Chooses precisions of single layers: the samples for the choice, and the rounds with tuning.
+//! Chooses precisions of single layers: splits the samples for the choice, and alternates search and tuning.
 
 use super::{Goal, MIN_SAMPLES, Missed, Mixed, Planner, Search, Task, max_analysis, max_held_out};
 use crate::calibrate::{CalibrationStatistics, SampleSet};
@@ -18,8 +18,8 @@ const MIN_APART: usize = 8;
 /// Maximum rounds if the tuned plan misses the goal.
 const MAX_ROUNDS: usize = 5;
 
-/// Chooses precisions for `planned` and tunes the plan, which replaces it. Where the tuned plan misses the goal, more
-/// layers are chosen.
+/// Chooses precisions for `planned`, and replaces it by the tuned plan with these precisions. Where the tuned plan
+/// misses the goal, more layers are chosen.
 ///
 /// # Errors
 /// If the final plan misses the goal: an error of type [`Missed`].
@@ -36,8 +36,8 @@ pub fn choose_precisions(
     let (mut chosen, mixed, tuned) = loop {
         search.go_on(margin)?;
         let mut chosen = search.planned()?;
-        // Valid only for the first plan, and only if no sample of `known` is one of the evaluation: its biases learned
-        // from them.
+        // `known` is valid only for the first plan, and only if it shares no sample with the evaluation, because its
+        // biases were learned from its samples.
         let known = known.filter(|known| !search.has_chosen() && known.samples.end <= first_evaluated);
         let tuned = tune_planned(setup, &mut chosen, known)?;
         let (mut mixed, shortfall) = search.outcome(&chosen)?;
@@ -57,7 +57,7 @@ pub fn choose_precisions(
     Ok((mixed, tuned))
 }
 
-/// Starts a search from `planned`. Returns it with the position of the first sample of the evaluation.
+/// Starts a search from `planned`. Returns the search, and the position of the first sample of the evaluation.
 ///
 /// # Errors
 /// If there are too few samples, or a node cannot be run by itself.
@@ -87,8 +87,8 @@ pub(super) fn begin<'a>(
     Ok((search, first_evaluated))
 }
 
-/// The samples of the sensitivity analysis and of the evaluation, as positions by content. Tuning learns from the first
-/// `n_tune`.
+/// Returns the samples of the sensitivity analysis and of the evaluation, as positions by content. Tuning learns from
+/// the first `n_tune`.
 fn sample_ranges(samples: &SampleSet, goal: &Goal, n_tune: usize) -> Result<[Range<usize>; 2]> {
     let n = samples.by_content().len();
     ensure!(n >= MIN_SAMPLES, "{} to choose the layers, expected {MIN_SAMPLES} or more", count(n, "sample"));

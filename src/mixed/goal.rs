@@ -9,7 +9,7 @@ use serde_json::Number;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A figure and its bound. Serialized under the name of its option.
+/// A figure and its bound, serialized under the name of the option.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "BTreeMap<String, Number>", into = "BTreeMap<String, Number>")]
 pub struct Goal {
@@ -40,32 +40,32 @@ const BITS_BUDGET: &str = "bits-budget";
 const TARGET: &str = "target-";
 
 impl Goal {
-    /// The goal that `n` layers stay float.
+    /// Returns the goal that `n` layers stay float.
     pub fn keep_float(n: usize) -> Goal {
         Goal { of: Bounded::FloatLayers, bound: n as f64, given: (KEEP_FLOAT.to_string(), n as f64) }
     }
 
-    /// The goal of rescue: float layers with up to `percent` of the multiply-adds.
+    /// Returns the goal of rescue: float layers with up to `percent` of the multiply-adds.
     pub(super) fn rescue(percent: f64) -> Goal {
         Goal { of: Bounded::FloatLayers, bound: f64::INFINITY, given: (RESCUE.to_string(), percent) }
     }
 
-    /// Whether this is the goal of rescue.
+    /// Whether the goal is that of rescue.
     pub(super) fn is_rescue(&self) -> bool {
         self.given.0 == RESCUE
     }
 
-    /// The goal that every output with the metric reaches `bound`.
+    /// Returns the goal that every output with the metric reaches `bound`.
     pub fn target(metric: Metric, bound: f64) -> Goal {
         Goal { of: Bounded::Metric(metric), bound, given: (format!("{TARGET}{}", metric.name), bound) }
     }
 
-    /// The goal that at most `percent` of the samples change their class.
+    /// Returns the goal that at most `percent` of the samples change their class.
     pub fn max_drop(percent: f64) -> Goal {
         Goal { of: Bounded::Metric(AGREEMENT), bound: 100.0 - percent, given: (MAX_DROP.to_string(), percent) }
     }
 
-    /// The goal that weights have at most `bits` on average.
+    /// Returns the goal that weights have at most `bits` on average.
     pub fn bits_budget(bits: f64) -> Goal {
         Goal { of: Bounded::WeightBits, bound: bits, given: (BITS_BUDGET.to_string(), bits) }
     }
@@ -80,7 +80,7 @@ impl Goal {
         }
     }
 
-    /// The command-line option.
+    /// Returns the command-line option.
     pub fn option(&self) -> String {
         match self.of {
             Bounded::Metric(metric) if metric != SQNR && self.given.0 != MAX_DROP => "--target".to_string(),
@@ -88,7 +88,7 @@ impl Goal {
         }
     }
 
-    /// The option with its value.
+    /// Returns the option with its value.
     pub fn spelled(&self) -> String {
         let (option, (name, value)) = (self.option(), &self.given);
         match option.as_str() {
@@ -97,7 +97,7 @@ impl Goal {
         }
     }
 
-    /// The bounded metric; `None` for other figures.
+    /// Returns the bounded metric; `None` for other figures.
     pub fn metric(&self) -> Option<Metric> {
         match self.of {
             Bounded::Metric(metric) => Some(metric),
@@ -105,7 +105,7 @@ impl Goal {
         }
     }
 
-    /// The same goal, stricter by `margin` in the figure's unit.
+    /// Returns the same goal, stricter by `margin` in the figure's unit.
     pub(super) fn stricter(&self, margin: f64) -> Goal {
         let bound = self.metric().map_or(self.bound, |metric| metric.stricter(self.bound, margin));
         Goal { bound, ..self.clone() }
@@ -120,7 +120,7 @@ impl Goal {
         }
     }
 
-    /// Distance of a network from the goal, in the figure's unit.
+    /// Returns the distance of a network from the goal, in the figure's unit; 0 for goals without a metric.
     pub(super) fn shortfall(&self, reached: Reached) -> f64 {
         match (self.metric(), reached.goal) {
             (Some(_), Some(figure)) if !self.is_met(reached) => (self.bound - figure).abs(),
@@ -194,7 +194,7 @@ pub struct Wanted {
 
 impl Wanted {
     /// Checks a goal. `raise_to` names the precision of promoted layers, where the table has several. Raises the
-    /// table's `min_opset` where a type needs that.
+    /// table's `min_opset` where a type needs it.
     ///
     /// # Errors
     /// If the value is out of range, or the table has no precision that serves the goal.
@@ -251,7 +251,8 @@ impl Wanted {
     }
 }
 
-/// The precision of layers that rescue chooses: float, or wider activations where the table's operator set has their type.
+/// Returns the precision that rescue gives to layers: float, or a precision with wider activations if the table's
+/// operator set has their types.
 pub(super) fn rescue_precision(scheme: &Scheme) -> Option<String> {
     let name = widest(scheme)?;
     let is_wider = |precision: &Precision| name == FLOAT || precision.activation.is_some();
@@ -259,7 +260,7 @@ pub(super) fn rescue_precision(scheme: &Scheme) -> Option<String> {
     fits.then_some(name)
 }
 
-/// Float, or the precision with the most bits, activations before weights.
+/// Returns float, or else the precision with the most bits, compared by activations before weights.
 fn widest(scheme: &Scheme) -> Option<String> {
     if scheme.mixed.contains_key(FLOAT) {
         return Some(FLOAT.to_string());

@@ -12,10 +12,10 @@ use anyhow::Result;
 /// Samples that run at a time.
 const CHUNK: usize = 16;
 
-/// Samples that evaluate plans, with the float outputs.
+/// The samples that evaluate plans, with the float outputs.
 pub struct HeldOut {
     names: Vec<String>,
-    /// Values of the first sample.
+    /// Input values of the first sample.
     first: Vec<Value>,
     chunks: Vec<CachedSamples>,
     float: EvaluatedFloat,
@@ -30,7 +30,7 @@ pub struct EvaluatedBy<'a> {
     pub metrics: &'a [Metric],
     /// The outputs.
     pub outputs: &'a [EvaluatedOutput],
-    /// The user's options for their evaluation.
+    /// The user's options for the evaluation of outputs.
     pub options: OutputOptions<'a>,
 }
 
@@ -56,7 +56,7 @@ impl HeldOut {
         Ok(HeldOut { names: samples.names.to_vec(), first, chunks, float, n: samples.len() })
     }
 
-    /// The network's head, where it is known.
+    /// Returns the network's head, where it is known.
     pub fn head(&self) -> Option<&TaskHead> {
         self.float.prepared().head()
     }

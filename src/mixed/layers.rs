@@ -18,17 +18,18 @@ pub struct QuantizedLayer {
     pub name: String,
     /// Operator type.
     pub op_type: String,
-    /// Number of values in its constant weights.
+    /// Number of values in the layer's constant weights.
     pub n_weights: usize,
-    /// The type of its weight; `None` where it has none.
+    /// The type of the layer's weight; `None` where it has none.
     pub weight: Option<String>,
-    /// The type of the activations that it reads.
+    /// The type of the activations that the layer reads.
     pub activation: Option<String>,
-    /// Whether a neighbouring tensor has prescribed quantization parameters.
+    /// Whether a neighboring tensor has prescribed quantization parameters.
     pub is_prescribed: bool,
 }
 
-/// The quantized nodes of `placement` that compute. Operators that only move values add no error.
+/// Returns the quantized nodes of `placement` that compute. Operators that only move values are left out, because they
+/// add no error.
 pub fn layers(graph: &GraphProto, placement: &Placement, scheme: &Scheme) -> Vec<QuantizedLayer> {
     let index = GraphIndex::new(graph);
     let nodes = placement.quantized_nodes.iter().filter_map(|&i| Some((i, graph.node.get(i)?)));
@@ -63,13 +64,13 @@ fn n_values(tensor: &TensorProto) -> usize {
     tensor.dims.iter().map(|&dim| usize::try_from(dim).unwrap_or(0)).product()
 }
 
-/// Bits per value in the file.
+/// Returns the bits per value in the file.
 fn stored_bits(qtype: &QType) -> u32 {
     u32::from(qtype.storage_bits.unwrap_or(qtype.bits))
 }
 
 impl QuantizedLayer {
-    /// Bits of its weights in `precision`; `None` is its own.
+    /// Returns the bits per value of the layer's weights in `precision`, or in the layer's own precision for `None`.
     pub fn weight_bits(&self, precision: Option<&str>, scheme: &Scheme) -> u32 {
         let types = precision.and_then(|name| scheme.mixed.get(name));
         if precision == Some(FLOAT) {
@@ -129,7 +130,7 @@ struct ConstantWeight {
 }
 
 impl WeightCost {
-    /// The constants with two axes or more that convolutions and matrix products read.
+    /// Finds the float constants with two axes or more that convolutions and matrix products read.
     pub fn of(graph: &GraphProto) -> WeightCost {
         let index = GraphIndex::new(graph);
         let mut cost = WeightCost::default();
@@ -146,7 +147,7 @@ impl WeightCost {
         cost
     }
 
-    /// Bytes of the weights under `plan`, without scales.
+    /// Returns the bytes of the weights under `plan`, without scales.
     pub fn bytes(&self, plan: &QuantPlan) -> usize {
         let mut bits = 0;
         for (tensor, ConstantWeight { n_values, uses }) in &self.weights {
@@ -160,12 +161,12 @@ impl WeightCost {
         bits.div_ceil(8)
     }
 
-    /// Bits per weight under `plan`.
+    /// Returns the mean bits per weight under `plan`.
     pub fn mean_bits(&self, plan: &QuantPlan) -> f64 {
         8.0 * self.bytes(plan) as f64 / self.n_weights().max(1) as f64
     }
 
-    /// Number of values in all weights.
+    /// Returns the number of values in all weights.
     pub fn n_weights(&self) -> usize {
         self.weights.values().map(|weight| weight.n_values).sum()
     }

@@ -2,7 +2,7 @@
 //!
 //! In: a prepared model, calibration statistics, a [`Wanted`], some calibration samples. Out: a placement and a plan
 //! whose chosen layers are float, wider or narrower, and a [`Mixed`] that says how they were chosen. It does not change
-//! weights or ranges by itself: they are decided for the new placement as for any other. A sensitivity analysis
+//! weights or ranges by itself: these are decided for the new placement as for any other. A sensitivity analysis
 //! simulates one quantized layer at a time. Layers are then changed one after the other, and each is evaluated on top
 //! of those before it.
 
@@ -32,20 +32,20 @@ use search::Search;
 pub const MAX_ANALYSIS: usize = 16;
 /// Minimum samples of the sensitivity analysis, however large the network, where there are so many.
 const MIN_ANALYSIS: usize = 8;
-/// Approximate limit on the KiB of values that the analysis computes for all layers with more than `MIN_ANALYSIS`
+/// Approximate limit on the values, in KiB, that the analysis of all layers computes with more than `MIN_ANALYSIS`
 /// samples.
 const MAX_WORK: usize = 1 << 26;
-/// Minimum samples, those of the analysis and held-out ones together.
+/// Minimum samples of the analysis and of the evaluation together.
 pub const MIN_SAMPLES: usize = 4;
 /// Approximate limit on the bytes of intermediate values kept between two plans.
 const MAX_BYTES: usize = 1 << 30;
 
-/// Maximum samples of the sensitivity analysis; fewer for rescue, which nobody asked for.
+/// Returns the maximum samples of the sensitivity analysis; fewer for rescue, which runs unasked.
 fn max_analysis(goal: &Goal) -> usize {
     if goal.is_rescue() { MIN_ANALYSIS } else { MAX_ANALYSIS }
 }
 
-/// Maximum held-out samples of the evaluation.
+/// Returns the maximum held-out samples of the evaluation.
 pub fn max_held_out(goal: &Goal) -> usize {
     // A share of samples is coarser than a mean over their values.
     let is_share = goal.metric().is_some_and(|metric| metric.unit == "%");

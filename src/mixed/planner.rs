@@ -1,4 +1,4 @@
-//! Plans for many placements of one model. A group of tensors or a weight that two placements share is decided once.
+//! Plans for many placements of one model. A group of tensors, or a weight, that placements share is decided once.
 
 use super::Task;
 use crate::calibrate::{CalibrationStatistics, SampleSet};
@@ -15,13 +15,13 @@ type GroupKey = (Vec<String>, String);
 /// A weight, its type and its axis.
 type WeightKey = (String, String, Option<usize>);
 
-/// Makes plans.
+/// A maker of plans, with its cached decisions.
 pub struct Planner<'a> {
     /// The task of the search.
     pub task: Task<'a>,
     /// The prepared model.
     pub model: &'a ModelProto,
-    /// Its graph.
+    /// The model's graph.
     pub graph: &'a GraphProto,
     /// The data, for placements that need statistics of more tensors.
     pub samples: &'a SampleSet,
@@ -37,7 +37,7 @@ fn weight_key(quantizer: &WeightQuantizer) -> WeightKey {
     (quantizer.tensor.clone(), quantizer.qtype.clone(), quantizer.axis)
 }
 
-/// The groups of `placement`, by number.
+/// Returns the groups of `placement`, by number.
 fn groups_of(placement: &Placement) -> BTreeMap<usize, GroupKey> {
     let mut groups: BTreeMap<usize, GroupKey> = BTreeMap::new();
     for quantizer in &placement.activations {
@@ -48,12 +48,12 @@ fn groups_of(placement: &Placement) -> BTreeMap<usize, GroupKey> {
 }
 
 impl<'a> Planner<'a> {
-    /// The backend's table.
+    /// Returns the backend's table.
     pub fn scheme(&self) -> &'a Scheme {
         self.task.setup.scheme
     }
 
-    /// The placement with the assigned precisions.
+    /// Returns the placement with the assigned precisions.
     pub fn placement(&self, assigned: &Assigned) -> Placement {
         let setup = self.task.setup;
         place_assigned(self.graph, setup.value_info, setup.scheme, setup.selection, assigned)
@@ -73,13 +73,13 @@ impl<'a> Planner<'a> {
         decide(self.graph, placement, &self.calibration.of(placement), given, self.scheme(), observers)
     }
 
-    /// The plan for a placement, decided from scratch.
+    /// Returns the plan for a placement, decided from scratch.
     pub fn decide(&mut self, placement: &Placement) -> Result<Decided> {
         self.ensure_known(std::slice::from_ref(placement))?;
         self.decide_for(placement)
     }
 
-    /// The same plan without warnings, from cached decisions where possible.
+    /// Returns the plan for a placement without warnings, from cached decisions where possible.
     pub fn plan(&mut self, placement: &Placement) -> Result<QuantPlan> {
         self.ensure_known(std::slice::from_ref(placement))?;
         let groups = groups_of(placement);

@@ -26,7 +26,7 @@ pub struct Mixed {
     pub agreement_percent: Option<f64>,
     /// Bits per weight of the final plan.
     pub weight_bits: f64,
-    /// Figures before the first choice and after each.
+    /// Figures before the first choice and after each choice.
     pub curve: Vec<CurvePoint>,
     /// Layers with another precision than their own, in the order in which they were chosen.
     pub layers: Vec<ChosenLayer>,
@@ -45,7 +45,7 @@ pub struct CurvePoint {
     pub n_layers: usize,
     /// The layer that was changed last; absent for the first point.
     pub layer: Option<String>,
-    /// The precision that it got.
+    /// The precision that the layer got.
     pub precision: Option<String>,
     /// Lowest SQNR over the outputs, in dB; 200 without error.
     pub sqnr_db: f64,
@@ -66,9 +66,9 @@ pub struct ChosenLayer {
     pub op_type: String,
     /// The precision's name in the table.
     pub precision: String,
-    /// Decrease of the outputs' error when the layer was chosen, in dB.
+    /// Rise of the outputs' mean SQNR when the layer was chosen, in dB.
     pub gain_db: f64,
-    /// Why, in words.
+    /// Reason of the choice, in words.
     pub reason: String,
 }
 
@@ -84,7 +84,7 @@ pub struct LayerSensitivity {
 }
 
 impl Mixed {
-    /// The reached figures in words.
+    /// Returns the reached figures in words.
     pub fn reached(&self) -> String {
         let Mixed { sqnr_db, agreement_percent, weight_bits, .. } = *self;
         let reached = Reached { sqnr_db, agreement_percent, goal: None, weight_bits };
@@ -93,7 +93,7 @@ impl Mixed {
 }
 
 impl CurvePoint {
-    /// The point as a line of text.
+    /// Returns the point as a line of text.
     pub fn describe(&self) -> String {
         let CurvePoint { sqnr_db, agreement_percent, weight_bits, .. } = *self;
         let reached = Reached { sqnr_db, agreement_percent, goal: None, weight_bits };
@@ -106,7 +106,7 @@ impl CurvePoint {
 }
 
 impl LayerSensitivity {
-    /// The layer as a line of text.
+    /// Returns the layer as a line of text.
     pub fn describe(&self) -> String {
         let LayerSensitivity { layer, op_type, sqnr_db } = self;
         match *sqnr_db >= MAX_DB {

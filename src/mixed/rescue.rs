@@ -1,5 +1,5 @@
-//! Rescue: layers that stay float or get wider types unasked, where the network is far from the float one and a few layers
-//! cause most of the error.
+//! Rescue: layers that stay float or get wider types unasked, where the network is far from the float one and a few
+//! layers cause most of the error.
 
 use super::choose::begin;
 use super::goal::{Goal, RESCUE, Wanted, rescue_precision};
@@ -25,29 +25,31 @@ const MIN_SAMPLES: usize = 8;
 const LEAST_SHARE: f64 = 0.05;
 /// Maximum groups of layers that are measured.
 const MAX_MEASURED: usize = 24;
-/// Share of the error of a group: where one half has less, the other half has the rest and is not measured.
+/// Share of a group's error. Where either half of the group has less, the second half is not measured, but gets the
+/// error that the first half leaves.
 const SMALL_SHARE: f64 = 0.1;
-/// Maximum layers that are promoted together, as a group that was not split.
+/// Maximum layers of a group that was not split, for the group to be promoted.
 const MAX_TOGETHER: usize = 8;
-/// Groups tried in vain, one after the other, after which no further one is tried.
+/// Successive groups tried in vain, after which no further group is tried.
 const MAX_IN_VAIN: usize = 3;
-/// The same for first layers.
+/// Successive groups of first layers tried in vain, after which no further group is tried.
 const MAX_FIRST_IN_VAIN: usize = 2;
 /// Maximum layers that a warning names.
 const MAX_NAMED: usize = 5;
-/// Least reduction of the overlap's shortfall (1 - overlap) by a float layer, as a share of it.
+/// Least reduction of the overlap's shortfall (1 - overlap) by a promotion, as a share of the shortfall.
 const LEAST_GAIN: f64 = 0.02;
 
-/// Consecutive layers, and the error of the outputs with only these quantized.
+/// Consecutive layers, and the error of the outputs with only these layers quantized.
 struct LayerGroup {
     layers: Range<usize>,
     error: f64,
 }
 
-/// Promotes those layers of `planned` that cause most of the error to float, or to the widest types of a table without
-/// float. Together they have at most the option's share of the network's multiply-adds, and held-out samples must accept
-/// them. `None` where the network is near the float one (by `known` or as measured). For a table without wider types a
-/// warning names these layers. Warns where the network cannot be run node by node.
+/// Promotes the layers of `planned` that cause most of the error to float, or to the widest types of a table without
+/// float. Together these layers have at most the option's share of the network's multiply-adds, and held-out samples
+/// must accept them. Returns `None` where rescue does not apply, or the network is near the float one, by `known` or as
+/// measured. For a table without wider types a warning names the layers. Warns where the network cannot be run node by
+/// node.
 pub fn rescue(
     setup: Setup,
     observers: Observers,
@@ -89,7 +91,7 @@ fn attempt(
     let Some(lacked) = lacks(&before).filter(|lacked| *lacked > 1.0 - FINE) else { return Ok(None) };
     let Some(precision) = wider else {
         if setup.scheme.wider.is_some() && lacked > 1.0 - BROKEN {
-            // The table of wider types replaces this one.
+            // Later, the table of wider types replaces this table.
             return Ok(None);
         }
         let warning = warning(&mut search, setup.scheme, lacked)?;
@@ -144,7 +146,7 @@ impl<'s, 'a> Promotions<'s, 'a> {
             && self.search.layers[layer].is_promoted_by(&self.precision, self.scheme)
     }
 
-    /// Tries the groups with the largest error alone.
+    /// Tries the groups of layers in the order of the error that they cause alone, largest first.
     fn try_heaviest(&mut self) -> Result<()> {
         let mut n_in_vain = 0;
         for LayerGroup { layers, .. } in self.search.heaviest()? {
@@ -160,7 +162,8 @@ impl<'s, 'a> Promotions<'s, 'a> {
         Ok(())
     }
 
-    /// Tries the first layers that compute products, then those after them, and so on: all others inherit their error.
+    /// Tries the first layers with a weight, then the layers after them, and so on. All later layers inherit their
+    /// error.
     fn try_first(&mut self) -> Result<()> {
         let graph = self.search.planner.graph;
         let layers = self.search.layers.iter().enumerate().filter(|(_, layer)| layer.weight.is_some());
@@ -178,8 +181,8 @@ impl<'s, 'a> Promotions<'s, 'a> {
         Ok(())
     }
 
-    /// Promotes `layers` and those that follow them, where that gains. `None` where it is not tried: nothing is left to
-    /// gain or to promote, or the budget is too small.
+    /// Promotes `layers` and their followers, where that gains. Returns whether it gains. `None` where the promotion is
+    /// not tried: nothing is left to gain or to promote, the group is too large, or the budget too small.
     fn promote(&mut self, layers: &[usize]) -> Result<Option<bool>> {
         let open = |layers: &[usize]| layers.iter().copied().filter(|&layer| self.is_open(layer)).collect::<Vec<_>>();
         let layers = open(layers);
@@ -213,12 +216,12 @@ impl<'s, 'a> Promotions<'s, 'a> {
     }
 }
 
-/// The distance of the overlap from 1.
+/// Returns the overlap's shortfall, 1 - overlap.
 fn lacks(measured: &Measurement) -> Option<f64> {
     measured.overlap().map(|overlap| 1.0 - overlap)
 }
 
-/// The warning for a target without float: the layers with most of the error, and possible remedies.
+/// Returns the warning for a target without wider types: the layers with most of the error, and possible remedies.
 fn warning(search: &mut Search, scheme: &Scheme, lacked: f64) -> Result<String> {
     let groups = search.heaviest()?;
     let total: f64 = groups.iter().map(|group| group.error).sum();
@@ -243,11 +246,12 @@ fn warning(search: &mut Search, scheme: &Scheme, lacked: f64) -> Result<String> 
 }
 
 impl Search<'_> {
-    /// All layers in groups of consecutive ones, those with the largest error first and, as far as they are many, single.
-    /// Errors add up: layers are quantized in groups, and the group with the largest error is halved.
+    /// Returns all layers in groups of consecutive layers, largest error first. Errors of layers add up, so the group
+    /// with the largest error is halved and its halves are measured, until all groups with a large error are single
+    /// layers or `MAX_MEASURED` groups were measured.
     fn heaviest(&mut self) -> Result<Vec<LayerGroup>> {
         let tick = (self.planner.task.setup.progress)("rescue", MAX_MEASURED);
-        // The search began with the plan of all.
+        // The search began with the plan that quantizes all layers.
         let error = LayerError::of(&self.measured).deciding;
         let mut groups = vec![LayerGroup { layers: 0..self.layers.len(), error }];
         let (mut found, mut n_measured) = (Vec::new(), 1);
@@ -285,8 +289,8 @@ impl Search<'_> {
         Ok(groups)
     }
 
-    /// `layers`, and those behind them that read nothing else, such as their gates: with a float gate, a float layer's output
-    /// is not quantized.
+    /// Returns `layers`, and the layers behind them that read nothing else, such as gates. With a float gate, the
+    /// output of a float layer is not quantized.
     fn with_followers(&self, layers: &[usize]) -> Vec<usize> {
         let nodes = layers.iter().map(|&layer| self.layers[layer].node).collect();
         let of_layers: BTreeSet<usize> = self.layers.iter().map(|layer| layer.node).collect();
@@ -294,7 +298,7 @@ impl Search<'_> {
         (0..self.layers.len()).filter(|&layer| nodes.contains(&self.layers[layer].node)).collect()
     }
 
-    /// Measures a group of layers.
+    /// Measures the error of a group of layers.
     fn group(&mut self, layers: Range<usize>) -> Result<LayerGroup> {
         let placement = self.of_these(layers.clone());
         let plan = self.planner.plan(&placement)?;
@@ -305,7 +309,7 @@ impl Search<'_> {
         Ok(LayerGroup { layers, error: error.deciding })
     }
 
-    /// Multiply-adds of each layer for one sample.
+    /// Returns the multiply-adds of each layer for one sample.
     fn multiply_adds(&self) -> Vec<usize> {
         self.layers.iter().map(|layer| self.network.multiply_adds(layer.node)).collect()
     }

@@ -1,7 +1,7 @@
 //! The search for precisions, layer by layer.
 //!
 //! The cost of a layer's precision is measured with all other layers float: the error that it adds alone. With all
-//! layers quantized but one, errors of layers that cancel each other would hide the effect of each
+//! other layers quantized, layers whose errors cancel each other would hide each other's effect
 //! (docs/design/mixed-precision.md).
 
 use super::bias::{BiasCorrection, BiasMode};
@@ -34,15 +34,15 @@ pub struct Move {
 /// The error of the outputs with one layer quantized.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LayerError {
-    /// Error in the deciding metric, on a scale that adds up over layers: the overlap's shortfall squared, or
-    /// `relative`.
+    /// Error in the deciding metric, on a scale that adds up over layers: the squared shortfall of the overlap, or
+    /// `relative` where no overlap decides.
     pub deciding: f64,
     /// Energy of the error divided by that of the signal, mean over the outputs.
     pub relative: f64,
 }
 
 impl LayerError {
-    /// The error of a plan that was measured; the largest number where it could not be.
+    /// Returns the error of a measured plan; `f64::MAX` where the error is not finite.
     pub(super) fn of(measured: &Measurement) -> LayerError {
         let mean = |metric: Metric, error: fn(f64) -> f64| {
             let figures: Vec<f64> =
@@ -59,7 +59,8 @@ impl LayerError {
     }
 }
 
-/// Layers that are tried before one is chosen. With more, layers that hide others would be chosen first again.
+/// Number of layers that are tried before one of them is chosen. With more, layers that hide others would again be
+/// chosen first.
 const WINDOW: usize = 2;
 
 /// A search in progress.
@@ -83,16 +84,16 @@ pub struct Search<'a> {
     pub(super) on_held_out: Measurement,
     curve: Vec<CurvePoint>,
     chosen: Vec<(usize, ChosenLayer)>,
-    /// Error of each move alone.
+    /// Error of each move with all other layers float.
     pub(super) alone: BTreeMap<Move, LayerError>,
-    /// Promotions that are left, next first; `None` before the sensitivity analysis.
+    /// Promotions that are left, the next one first; `None` before the sensitivity analysis.
     open: Option<Vec<Move>>,
 }
 
 impl<'a> Search<'a> {
     /// Starts from `placement`, where no precision is chosen yet. `analysis` holds the samples of the sensitivity
-    /// analysis, `held_out` others. `corrected` says whether tuning will correct biases; the search then simulates
-    /// that.
+    /// analysis, `held_out` other samples. `corrected` says whether tuning will correct biases, which the search then
+    /// simulates.
     ///
     /// # Errors
     /// If a node cannot be run by itself, or no output has the goal's metric.
@@ -192,7 +193,7 @@ impl<'a> Search<'a> {
         while self.chosen.len() < limit && (forced || !is_gate || !self.is_met(margin)) {
             forced = false;
             let Some(moved) = self.next()? else { break };
-            // A model without quantized layers meets every goal, but is not the one asked for.
+            // A model without quantized layers meets every goal, but the user asked for a quantized one.
             if is_gate && self.plan_with(std::slice::from_ref(&moved))?.weights.is_empty() {
                 self.open = Some(Vec::new());
                 break;
@@ -202,8 +203,8 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// The next layer to promote: among the first few of the list, the one with the least error together with those
-    /// promoted before.
+    /// Takes the next promotion off the list: among the first few, the promotion with the largest gain on top of the
+    /// current plan.
     fn next(&mut self) -> Result<Option<Move>> {
         let mut open = self.open.take().unwrap_or_default();
         let mut best = (f64::NEG_INFINITY, 0);
@@ -221,14 +222,14 @@ impl<'a> Search<'a> {
         Ok(next)
     }
 
-    /// Measures a plan on the samples of the sensitivity analysis; with `keep`, its values stay cached.
+    /// Measures a plan on the samples of the sensitivity analysis. With `keep`, the plan's values stay cached.
     pub(super) fn measure_plan(&mut self, plan: &QuantPlan, keep: bool) -> Result<Measurement> {
         let outputs = self.network.run(plan, &mut self.analysis, keep, Some(&mut self.biases))?;
         let sums = self.float.sums(0..self.n_analysis, |output_idx, sample| outputs[output_idx].get(sample))?;
         Ok(Measurement::new(self.float.prepared().clone(), sums))
     }
 
-    /// The plan after moves.
+    /// Returns the current plan with `moves` made.
     pub(super) fn plan_with(&mut self, moves: &[Move]) -> Result<QuantPlan> {
         let mut assigned = self.assigned.clone();
         moves.iter().for_each(|moved| self.assign(&mut assigned, moved, ""));
@@ -244,13 +245,13 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The current precision of a layer; `None` for its own.
+    /// Returns the current precision of a layer; `None` for its own.
     pub(super) fn precision_of(&self, layer: usize) -> Option<&str> {
         let chosen = self.chosen.iter().find(|(i, _)| *i == layer);
         chosen.map(|(_, chosen)| chosen.precision.as_str())
     }
 
-    /// Makes a move and measures it, on held-out samples too.
+    /// Makes a move and measures the new plan, on held-out samples too.
     pub(super) fn commit(&mut self, moved: Move) -> Result<()> {
         let moves = std::slice::from_ref(&moved);
         let plan = self.plan_with(moves)?;
@@ -261,7 +262,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Makes moves whose plan was measured on the samples of the sensitivity analysis.
+    /// Makes moves whose plan was already measured on the samples of the sensitivity analysis.
     pub(super) fn make(&mut self, moves: &[Move], plan: QuantPlan, measured: Measurement) {
         let gain_db = sqnr_gain(&self.measured, &measured);
         for moved in moves {
@@ -309,7 +310,7 @@ impl<'a> Search<'a> {
         });
     }
 
-    /// The figures of a network whose weights have the current plan's types.
+    /// Returns the figures of a network whose weights have the current plan's types.
     fn reached(&self, measured: &Measurement) -> Reached {
         Reached {
             sqnr_db: measured.worst(SQNR).unwrap_or(-MAX_DB),
@@ -328,7 +329,7 @@ impl<'a> Search<'a> {
         !self.chosen.is_empty()
     }
 
-    /// The chosen placement, with its plan decided from scratch.
+    /// Returns the chosen placement, with its plan decided from scratch.
     ///
     /// # Errors
     /// If the plan cannot be made.
@@ -338,8 +339,8 @@ impl<'a> Search<'a> {
         Ok(PlannedModel { warnings, ..PlannedModel::new(self.planner.model.clone(), placement, plan) })
     }
 
-    /// The result, and the final plan's distance from the goal in the goal's unit. The plan is evaluated with the final
-    /// biases of its model.
+    /// Returns the result, and the final plan's distance from the goal in the goal's unit. The plan is evaluated with
+    /// the final biases of its model.
     ///
     /// # Errors
     /// If a node cannot be run by itself.
@@ -365,7 +366,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Rise of the mean SQNR of the outputs, in dB.
+/// Returns the rise of the mean SQNR of the outputs, in dB.
 fn sqnr_gain(before: &Measurement, after: &Measurement) -> f64 {
     let [before, after] = [before, after].map(|measured| measured.mean(SQNR).unwrap_or_default());
     after - before

@@ -17,7 +17,7 @@ pub struct RatedMove {
 }
 
 impl Search<'_> {
-    /// The layers that can be promoted, largest gain first.
+    /// Returns the layers that can be promoted, largest gain first.
     pub(super) fn by_sensitivity(&mut self) -> Result<Vec<Move>> {
         let scheme = self.planner.scheme();
         let precision = self.planner.task.wanted.precisions.first().context("no precision")?.clone();
@@ -31,7 +31,7 @@ impl Search<'_> {
         Ok(rated.into_iter().map(|rated| rated.moved).collect())
     }
 
-    /// The gain of each move.
+    /// Measures the gain of each move.
     pub(super) fn rate(&mut self, moves: &[Move]) -> Result<Vec<RatedMove>> {
         let now = |search: &Self, layer: usize| -> Move {
             Move { layer, precision: search.precision_of(layer).map(str::to_string) }
@@ -46,7 +46,7 @@ impl Search<'_> {
         Ok(rated.collect())
     }
 
-    /// Measures the error of each move alone, where it is not known.
+    /// Measures the error of each move with all other layers float, where it is not known yet.
     fn measure(&mut self, moves: &[Move]) -> Result<()> {
         let is_new = |moved: &&Move| !self.alone.contains_key(*moved) && moved.precision.as_deref() != Some(FLOAT);
         let moves: Vec<Move> = moves.iter().filter(is_new).cloned().collect();
@@ -62,14 +62,14 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// The placement with all layers float but that of the move.
+    /// Returns the placement with all layers float but the layer of the move.
     fn of_one(&self, moved: &Move) -> Placement {
         let mut assigned = self.others_float(moved.layer..moved.layer + 1);
         self.assign(&mut assigned, moved, "");
         self.planner.placement(&assigned)
     }
 
-    /// The placement with all layers float but these.
+    /// Returns the placement with all layers float but `layers`.
     pub(super) fn of_these(&self, layers: Range<usize>) -> Placement {
         self.planner.placement(&self.others_float(layers))
     }
@@ -81,7 +81,7 @@ impl Search<'_> {
         assigned
     }
 
-    /// The cost of each layer's own precision, highest first.
+    /// Returns the cost of each layer's own precision, highest first.
     pub(super) fn sensitivity(&self) -> Vec<LayerSensitivity> {
         let own = self.alone.iter().filter(|(moved, _)| moved.precision.is_none());
         let mut list: Vec<LayerSensitivity> = own

@@ -13,7 +13,7 @@ pub struct Task<'a> {
     pub wanted: &'a Wanted,
     /// Inputs of tuning.
     pub setup: Setup<'a>,
-    /// The range observers; that of activations may have been chosen by tuning.
+    /// The range observers. Tuning may have chosen the observer of activations.
     pub observers: Observers<'a>,
     /// Given ranges, which need no statistics.
     pub given: Option<&'a BTreeMap<String, GivenRange>>,

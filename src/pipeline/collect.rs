@@ -1,4 +1,4 @@
-//! Statistics of the data for a file: of all tensors that some tables quantize, without quantizing anything.
+//! Collects statistics of the data for a file: of all tensors that the given tables quantize. Nothing is quantized.
 
 use super::data_warnings::{better_preprocessing, preprocessing_warning};
 use super::stable::{WatchedRanges, WatchedTable};
@@ -22,20 +22,20 @@ use anyhow::{Context, Result, anyhow, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Minimum samples from one intermediate result to the next; more where that makes more results than `MAX_RESULTS`.
+/// Minimum samples from one intermediate result to the next; more where there would be more results than `MAX_RESULTS`.
 const SAMPLES_AT_A_TIME: usize = 64;
 /// Approximate maximum of intermediate results.
 const MAX_RESULTS: usize = 100;
 
 /// Options of collecting.
 pub struct CollectRequest<'a> {
-    /// The tables, each with the one of wider types, which replaces it for transformers.
+    /// The tables, each with the table of wider types that replaces it for transformers.
     pub tables: Vec<(Scheme, Option<Scheme>)>,
-    /// Whether a table that the model cannot be prepared for is an error; else it is left out.
+    /// Whether a table for which the model cannot be prepared is an error; otherwise the table is left out.
     pub needs_all: bool,
     /// Whether a later run may run samples again, as above effort 0.
     pub runs_again: bool,
-    /// The range observer of activations, where it is not the tables' own.
+    /// The range observer of activations; `None` for the tables' own observers.
     pub observer: Option<Observer>,
     /// Shapes for inputs with open dimensions.
     pub shapes: &'a Shapes,
@@ -45,12 +45,12 @@ pub struct CollectRequest<'a> {
     pub selection: &'a Selection,
     /// The calibration data.
     pub calibration: &'a CalibrationOptions,
-    /// Whether samples are taken until more change no range by a step: then the least number of samples. Not together with
-    /// a shard or an interrupted run.
+    /// The minimum number of samples, where samples are taken until more of them change no range by a step; `None` to
+    /// take all samples. Not together with a shard or an interrupted run.
     pub until_stable: Option<usize>,
     /// The part of the list of samples.
     pub shard: Shard,
-    /// Maximum number of samples that are kept, the first by their contents.
+    /// Maximum number of samples that are kept: the first in the order by content.
     pub n_kept: usize,
     /// The result of an interrupted run with the same options.
     pub resumed: Option<SavedStatistics>,
@@ -64,12 +64,13 @@ struct Prepared {
     wanted: WantedTensors,
 }
 
-/// Collects the statistics of a model. Calls `keep` with each intermediate result and with the last one; with
-/// `until_stable` there are no intermediate ones, and the statistics are those of a list of the samples that were taken.
+/// Collects the statistics of a model. Calls `keep` with each intermediate result and with the final one. With
+/// `until_stable` there are no intermediate results, and the statistics are those of a run on the samples that were
+/// taken.
 ///
 /// # Errors
-/// If the model cannot be prepared for a table, the data cannot be read or run, `keep` fails, or `resumed` is of another
-/// model, data or options.
+/// If the model cannot be prepared for a table, the data cannot be read or run, `keep` fails, or `resumed` is of
+/// another model, data or options.
 pub fn collect(
     path: &Path,
     request: CollectRequest,
@@ -164,7 +165,7 @@ fn run(
     Ok((saved, rounds))
 }
 
-/// Adds what the preprocessing of the samples tells to the statistics.
+/// Adds the findings about the preprocessing of the samples to the statistics.
 fn look_at_pixels(
     path: &Path,
     shapes: &Shapes,
@@ -190,7 +191,7 @@ struct PreparedModels<'a> {
 }
 
 impl PreparedModels<'_> {
-    /// The model prepared for a table, and its hash.
+    /// Returns the hash of the model prepared for a table, and the prepared model.
     fn of(&mut self, scheme: &Scheme, outputs: &[String]) -> Result<(&String, &PreparedGraph)> {
         let demands = Demands::of(scheme, outputs);
         let at = match self.known.iter().position(|(known, ..)| *known == demands) {
@@ -206,15 +207,15 @@ impl PreparedModels<'_> {
     }
 }
 
-/// The tables, with what is prepared for them.
+/// The tables, and the models prepared for them.
 struct PreparedTables {
     /// Hash of the prepared model by table.
     tables: BTreeMap<String, String>,
     /// The different prepared models by hash.
     prepared: BTreeMap<String, Prepared>,
-    /// The tables whose ranges are watched; empty where none are.
+    /// The tables whose ranges are watched; empty without `until_stable`.
     watched: Vec<WatchedTable>,
-    /// Their models by hash.
+    /// Models of the watched tables, by hash.
     models: BTreeMap<String, ModelProto>,
 }
 
@@ -249,8 +250,8 @@ fn prepare_all(path: &Path, request: &CollectRequest, shapes: &Shapes) -> Result
     Ok(PreparedTables { tables, prepared, watched, models: of_watched })
 }
 
-/// A table, or the one that replaces it for transformers, with the model that is prepared for it; and the tensors that it
-/// quantizes.
+/// Places quantizers on the model prepared for a table, or for the table of wider types that replaces it for
+/// transformers. Returns the table with its placement, and the tensors that it quantizes.
 fn wanted_by(
     models: &mut PreparedModels,
     scheme: &Scheme,
@@ -279,12 +280,12 @@ fn wanted_by(
     Ok((WatchedTable { scheme: table.clone(), sha256: sha256.clone(), placement, observer }, wanted))
 }
 
-/// The hash of the file names of a list, in order; not of their folders, as these may be mounted elsewhere.
+/// Returns the hash of the file names of a list, in order. Folders do not count, because they may be mounted elsewhere.
 fn list_sha256(dataset: &Dataset) -> String {
     texts_sha256((0..dataset.len()).map(|i| file_name(Path::new(&dataset.name(i)))))
 }
 
-/// Number of samples that an interrupted run has done.
+/// Returns the number of samples that an interrupted run has done; fails where it had another model, data or options.
 fn done_by(resumed: &SavedStatistics, fresh: &SavedStatistics) -> Result<usize> {
     let other = |difference: String| {
         anyhow!("the interrupted statistics are of {difference}").hint("collect anew without --resume")

@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex};
 const MAX_FIRST: usize = 64;
 /// Minimum samples for preparing metrics, however large the outputs, where there are so many.
 const MIN_FIRST: usize = 4;
-/// Approximate limit on the bytes of their outputs.
+/// Approximate limit on the bytes of outputs for preparing metrics.
 const MAX_BYTES: usize = 1 << 28;
 
 /// The models and options of a comparison.
@@ -52,7 +52,7 @@ pub struct CompareRequest<'a> {
     pub boxes: Option<BoxLabels>,
     /// The network's task and head, as far as the user gives them.
     pub head: HeadRequest,
-    /// Whether tensors inside of the models are compared too.
+    /// Whether tensors inside the models are compared too.
     pub tensors: bool,
     /// Samples that run at the same time.
     pub threads: usize,
@@ -68,7 +68,7 @@ pub struct Comparison {
     pub n_samples: usize,
     /// The head for metrics of tasks; absent where it is not known.
     pub head: Option<TaskHead>,
-    /// Figures of the tensors inside of the models, where they are asked for.
+    /// Figures of the tensors inside the models, where the request asks for them.
     pub tensors: Option<ComparedTensors>,
     /// Whether weights, biases and other constants of both models are finite.
     pub has_finite_constants: bool,
@@ -77,7 +77,8 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// The missed gates. An output with NaN or infinite values misses all of them, and so do models with such constants.
+    /// Returns the missed gates. An output with NaN or infinite values misses all gates, and so do models with such
+    /// constants.
     pub fn missed(&self, gates: &[MetricBound]) -> Vec<MissedGate> {
         let has_figures = self.n_samples > 0 && self.has_finite_constants;
         let is_known = |output_idx: usize| has_figures && !self.non_finite[output_idx].any();
@@ -85,8 +86,8 @@ impl Comparison {
     }
 }
 
-/// Runs both models and compares their outputs: by name where the models have the same names, else by position. Inputs are paired in
-/// the same way.
+/// Runs both models and compares their outputs: by name where the models have the same names, else by position. Inputs
+/// are paired in the same way.
 ///
 /// # Errors
 /// If a model or a sample cannot be run, the models have different outputs, the first one is quantized, a sample has no
@@ -135,7 +136,7 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparis
     });
     let mut tensors = tensors.transpose()?;
     for tensor in tensors.iter_mut().flat_map(|tensors| &mut tensors.tensors) {
-        // By the name that the file has.
+        // The file knows the tensor by another name.
         if let Some(integers) = integers.get(&tensor.about.read) {
             tensor.about.read.clone_from(integers);
         }
@@ -156,10 +157,10 @@ pub(super) fn dataset(request: &CompareRequest, engines: &ShapedEngines) -> Resu
     Dataset::open(request.data, &inputs, &request.preprocessing, request.limit)
 }
 
-/// Called with the outputs of each sample, from any thread.
+/// A function that is called with the outputs of each sample, from any thread.
 pub(super) type OutputsVisitor<'v> = &'v (dyn Fn(&Ran) -> Result<()> + Sync);
 
-/// Runs the models on all samples: the float one and the quantized one, or one that is compared with itself.
+/// Runs the models on all samples: the float one and the quantized one, or one model that is compared with itself.
 pub(super) fn over_samples(
     request: &CompareRequest,
     outputs: &[EvaluatedOutput],
@@ -200,7 +201,7 @@ pub(super) fn over_samples(
     sums.into_inner().map_err(|error| anyhow!("{error}"))?.finish()
 }
 
-/// The place of each sample in an order.
+/// Returns the place of each sample in an order.
 fn places(order: &[usize]) -> Vec<usize> {
     let mut places = vec![0; order.len()];
     order.iter().enumerate().for_each(|(place, &sample_idx)| places[sample_idx] = place);
@@ -213,13 +214,14 @@ pub(super) fn non_finite((path, model): (&&Path, &ModelProto)) -> Vec<String> {
     found.map(|finding| format!("`{}`: {finding}; a runtime's outputs are NaN", path.display())).collect()
 }
 
-/// Puts inputs and outputs of a graph in the order of another one that has the same names.
+/// Puts the inputs and outputs of `quantized` in the order of `float`, where the names are the same.
 fn put_in_order_of(float: &GraphProto, quantized: &mut GraphProto) {
     put_in_order(&inputs_of(float).collect::<Vec<_>>(), &mut quantized.input);
     put_in_order(&float.output.iter().collect::<Vec<_>>(), &mut quantized.output);
 }
 
-/// Puts the values with the names of `expected` in its order, and others behind them; no change where a name is missing.
+/// Sorts `values` in the order of `expected`, by name, with other values behind. Changes nothing where a name is
+/// missing.
 fn put_in_order(expected: &[&ValueInfoProto], values: &mut [ValueInfoProto]) {
     let place = |name: &str| expected.iter().position(|value| value.name() == name);
     let n_found = values.iter().filter(|value| place(value.name()).is_some()).count();
@@ -228,7 +230,8 @@ fn put_in_order(expected: &[&ValueInfoProto], values: &mut [ValueInfoProto]) {
     }
 }
 
-/// A warning if outputs that are compared have other names, or the second model ends at a tensor inside the first.
+/// Returns a warning if compared outputs have different names, or if the second model ends at a tensor inside the
+/// first.
 fn other_names(float: &ModelProto, quantized: &ModelProto) -> Option<String> {
     let made: BTreeSet<&str> =
         float.graph.iter().flat_map(|graph| &graph.node).flat_map(|node| &node.output).map(String::as_str).collect();
@@ -246,7 +249,8 @@ fn other_names(float: &ModelProto, quantized: &ModelProto) -> Option<String> {
     Some(format!("outputs are compared by position, as some have other names: `{a}` is compared with `{b}`"))
 }
 
-/// A warning if images are not preprocessed as for the calibration of `quantized`, by the sidecar beside it.
+/// Returns a warning if images are preprocessed differently than for the calibration of `quantized`, by the sidecar
+/// beside it.
 pub(super) fn other_preprocessing(quantized: &Path, dataset: &Dataset) -> Option<String> {
     let here = dataset.describe()?;
     let path = quantized.with_extension("json");
@@ -255,7 +259,8 @@ pub(super) fn other_preprocessing(quantized: &Path, dataset: &Dataset) -> Option
         .then(|| format!("the preprocessing is another than in calibration: {here}; in `{}`: {there}", path.display()))
 }
 
-/// The outputs of a graph, with the axes that the user gives; `are_scores` where the user says whether they are class scores.
+/// Returns the outputs of a graph, with the channel axes that the user gives. `are_scores` says whether outputs are
+/// class scores, if the user says so.
 ///
 /// # Errors
 /// If an axis is given for something that is not an output, or the output does not have that axis.
@@ -278,7 +283,7 @@ pub(super) fn outputs(
     Ok(EvaluatedOutput::of_scores(graph, axes, are_scores))
 }
 
-/// A sample that both models have run on.
+/// The outputs of both models for a sample, with the sample's labels.
 pub(super) struct Ran<'a> {
     /// Outputs of the float and of the quantized model.
     pub(super) outputs: [Vec<Array>; 2],
@@ -353,7 +358,7 @@ impl Ran<'_> {
         pairs
     }
 
-    /// The float model's outputs for the first image.
+    /// Returns the float model's outputs for the first image of the batch.
     fn views<'v>(&'v self, outputs: &'v [EvaluatedOutput], batch: usize) -> Vec<OutputView<'v>> {
         let view = |(about, array): (&'v EvaluatedOutput, &'v Array)| {
             OutputView::of_image(&about.name, &array.shape, f32s(array), (batch, 0))
@@ -366,7 +371,7 @@ impl Ran<'_> {
     }
 }
 
-/// Sums of all metrics, in the order of the runs. The first samples wait until the metrics are prepared on them.
+/// The sums of all metrics, in the order of the runs. The first samples wait until the metrics are prepared on them.
 struct Sums<'a> {
     request: &'a CompareRequest<'a>,
     outputs: &'a [EvaluatedOutput],
@@ -376,7 +381,7 @@ struct Sums<'a> {
     input: Option<[usize; 2]>,
     head: Option<TaskHead>,
     n_samples: usize,
-    /// Number of samples for preparing metrics; not known before the first.
+    /// Number of samples for preparing metrics; `None` before the first sample.
     n_first: Option<usize>,
     waiting: BTreeMap<usize, Ran<'a>>,
     in_order: Option<InOrder>,
@@ -463,8 +468,8 @@ impl<'a> Sums<'a> {
     }
 }
 
-/// Adds a sample, given its position in the data and in the order of the runs; its sums are computed without holding the
-/// lock.
+/// Adds a sample, given its position in the data and in the order of the runs. The lock is not held while its sums are
+/// computed.
 fn add<'a>(sums: &Mutex<Sums<'a>>, [sample_idx, place]: [usize; 2], name: &str, ran: Ran<'a>) -> Result<()> {
     let locked = || sums.lock().map_err(|error| anyhow!("{error}"));
     let counts = |pair: &Option<OutputPair>| {

@@ -9,11 +9,11 @@ use crate::progress::Progress;
 use crate::statistics::BetterPixelValues;
 use std::path::Path;
 
-/// Limit on the multiply-adds of the check of the preprocessing: a few seconds.
+/// Limit on the multiply-adds of the check of the preprocessing, which take a few seconds.
 const MAX_MULTIPLY_ADDS: f64 = 9e10;
 
-/// Warnings about the preprocessing, as saved or found. Where samples are run once only, the check of the pixel values is left
-/// out if it takes more runs than that.
+/// Returns warnings about the preprocessing, from saved statistics or from the samples. Where samples are run only
+/// once, the check of pixel values is left out if it takes more runs than there are samples.
 pub(super) fn data_warnings(
     path: &Path,
     shapes: &Shapes,
@@ -34,7 +34,7 @@ pub(super) fn data_warnings(
     warning.into_iter().chain(better).collect()
 }
 
-/// A warning if images are preprocessed with defaults only, or if the preprocessing options have no effect.
+/// Returns a warning if images are preprocessed with defaults only, or if the preprocessing options have no effect.
 pub(super) fn preprocessing_warning(samples: &SampleSet, preprocessing: &Preprocessing) -> Option<String> {
     let is_default = *preprocessing == Preprocessing::default();
     match (samples.preprocessing(), is_default) {
@@ -48,8 +48,8 @@ pub(super) fn preprocessing_warning(samples: &SampleSet, preprocessing: &Preproc
     }
 }
 
-/// Pixel values that fit the float network clearly better. It is only advice, so that a model that cannot be looked at is no
-/// error.
+/// Returns pixel values that fit the float network clearly better, if there are any. They are only advice, so a model
+/// that cannot be examined is no error.
 pub(super) fn better_preprocessing(
     path: &Path,
     shapes: &Shapes,

@@ -1,4 +1,4 @@
-//! Looks at a model and its data before any run.
+//! Examines a model and its data before any run.
 
 use super::collect::{CollectRequest, collect};
 use super::{on_threads, prepare_for, shapes_with_data};
@@ -25,7 +25,7 @@ use anyhow::{Context, Result, anyhow};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Limit on the multiply-adds of the check of the preprocessing: about a minute.
+/// Limit on the multiply-adds of the check of the preprocessing, which take about a minute.
 const MAX_MULTIPLY_ADDS: f64 = 2e12;
 
 /// The model and the options of an examination.
@@ -40,11 +40,11 @@ pub struct DoctorRequest<'a> {
     pub limit: Option<usize>,
     /// Shapes for inputs with open dimensions.
     pub shapes: Shapes,
-    /// The backend's table, and the one of wider types, which replaces it for transformers.
+    /// The backend's table, and the table of wider types that replaces it for transformers.
     pub tables: (Scheme, Option<Scheme>),
-    /// Whether the user names that backend. Else nothing is said of targets.
+    /// Whether the user names the backend. Otherwise nothing is said about targets.
     pub has_backend: bool,
-    /// Whether it is told how many samples the ranges of the backend need.
+    /// Whether to find out how many samples the ranges of the backend need.
     pub until_stable: bool,
     /// Whether the network's outputs are class scores, where the user names its task.
     pub are_scores: Option<bool>,
@@ -60,13 +60,13 @@ pub struct Diagnosis {
     pub examined: Vec<(&'static Examination, Examined)>,
     /// The data; `None` without data.
     pub data: Option<DataSurvey>,
-    /// How many samples give which share of the ranges; empty without data.
+    /// The share of tensors with at least 80 % of the final range, by number of samples; empty without data.
     pub ranges: Vec<RangesByImages>,
-    /// How many samples the ranges of the backend need; `None` where that is not asked for.
+    /// The number of samples that the ranges of the backend need; `None` where the request does not ask for it.
     pub until_stable: Option<UntilStable>,
     /// The preprocessing of images, in words.
     pub preprocessing: Option<String>,
-    /// Share of the multiply-adds that the backend would run on integers, where it is known.
+    /// Share of the multiply-adds that the backend would run on integers, 0 to 1, where it is known.
     pub integer_share: Option<f64>,
 }
 
@@ -114,14 +114,14 @@ pub fn doctor(request: &DoctorRequest, progress: &Progress) -> Result<Diagnosis>
     Ok(Diagnosis { examined, data, ranges, until_stable, preprocessing, integer_share })
 }
 
-/// The data, where there are some.
+/// Findings about the data, if there are any.
 struct LookedAt {
     data: Option<DataSurvey>,
     preprocessing: Option<String>,
     pixel_values: PixelVerdict,
 }
 
-/// The rounds of samples until more change no range of the backend by a step.
+/// Runs rounds of samples until more samples change no range of the backend by a step.
 fn until_stable(request: &DoctorRequest, progress: &Progress) -> Result<Option<UntilStable>> {
     let calibration = CalibrationOptions {
         data: request.data.to_vec(),
@@ -150,7 +150,7 @@ fn until_stable(request: &DoctorRequest, progress: &Progress) -> Result<Option<U
     Ok(collect(request.model, collected, &mut |_| Ok(()), progress)?.1)
 }
 
-/// The verdict on the pixel values; an error of the engine leaves it open.
+/// Returns the verdict on the pixel values; an unknown verdict after an error of the engine.
 fn verdict(request: &DoctorRequest, shapes: &Shapes, dataset: &Dataset, progress: &Progress) -> PixelVerdict {
     let budget = PixelBudget { n_runs: usize::MAX, multiply_adds: MAX_MULTIPLY_ADDS, looks_for_hints: true };
     let look = || {
@@ -172,7 +172,7 @@ fn survey_of(
     survey(&engines, tensors, outputs, dataset, progress)
 }
 
-/// The float tensors that layers read or a detector's tail joins, and the outputs of the network.
+/// Returns the float tensors that layers read or that a detector's tail concatenates, and the outputs of the network.
 fn tensors(graph: &GraphProto, value_info: &ValueInfos, placement: &Placement) -> Vec<SurveyedTensor> {
     let joined: BTreeSet<usize> = placement.tails.iter().flat_map(|tail| tail.nodes.iter().copied()).collect();
     let mut axes: Vec<(&str, isize)> = Vec::new();
@@ -201,7 +201,7 @@ fn tensors(graph: &GraphProto, value_info: &ValueInfos, placement: &Placement) -
         .collect()
 }
 
-/// Whether a tensor holds all values of a sample behind each other, so that its last axis is positions of channels.
+/// Whether a tensor holds all values of a sample along its last axis, so that this axis is not the channel axis.
 fn is_flattened(index: &GraphIndex, value_info: &ValueInfos, name: &str) -> bool {
     let Some(producer) = index.producer(name).filter(|node| matches!(node.op_type(), "Flatten" | "Reshape")) else {
         return false;

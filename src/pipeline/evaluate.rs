@@ -14,13 +14,13 @@ use std::sync::Mutex;
 
 /// Figures of a model on data.
 pub struct ModelEvaluation {
-    /// The model compared with itself: figures with labels, the head and what it finds, NaN and infinite values.
+    /// The model compared with itself: figures by labels, the head, and counts of NaN and infinite values.
     pub comparison: Comparison,
-    /// Values of each output.
+    /// Summary of the values of each output.
     pub outputs: Vec<OutputValues>,
 }
 
-/// Values of an output over all samples.
+/// A summary of the values of an output over all samples.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct OutputValues {
     /// Number of values.
@@ -29,16 +29,17 @@ pub struct OutputValues {
     pub n_non_finite: usize,
     /// Lowest and highest finite value.
     pub range: Option<[f32; 2]>,
-    /// Rows by their class of the largest value, where the output may be class scores.
+    /// Number of rows by class of the largest value, where the output may be class scores.
     pub classes: BTreeMap<usize, usize>,
     /// Number of classes.
     pub n_classes: Option<usize>,
-    /// Labelled rows, and those whose label is among the five largest values.
+    /// Number of labeled rows, and of those rows whose label is among the five largest values.
     pub top5: [usize; 2],
 }
 
 impl OutputValues {
-    /// Share of the rows whose label is among the five largest values, in percent; `None` without labels or with five classes.
+    /// Returns the share of the rows whose label is among the five largest values, in percent; `None` without labels or
+    /// with five classes or fewer.
     pub fn top5_percent(&self) -> Option<f64> {
         let [n, n_right] = self.top5;
         (n > 0 && self.n_classes.is_some_and(|n| n > 5)).then(|| 100.0 * n_right as f64 / n as f64)
@@ -58,7 +59,7 @@ impl OutputValues {
             if let Some(class) = argmax(row) {
                 *self.classes.entry(class).or_default() += 1;
             }
-            // Scores for the whole batch are not scores for its entries.
+            // Scores of the whole batch are not scores of its entries.
             let label = labels.filter(|labels| labels.len() * n == values.len()).map(|labels| labels[row_idx]);
             if let Some(label) = label {
                 self.top5[0] += 1;
@@ -70,7 +71,7 @@ impl OutputValues {
     }
 }
 
-/// Metrics of one model with labels; the others compare two models.
+/// The metrics of one model with labels. All other metrics compare two models.
 pub const OF_ONE_MODEL: &[Metric] = &[TOP1, LABELLED_TOP5, COCO_MAP];
 
 /// Share of rows of class scores whose label is among the five largest values, in percent.
@@ -83,7 +84,7 @@ pub const LABELLED_TOP5: Metric = Metric {
 };
 
 impl ModelEvaluation {
-    /// The missed gates. A model with NaN or infinite values misses all of them.
+    /// Returns the missed gates. A model with NaN or infinite values misses all of them.
     pub fn missed(&self, gates: &[MetricBound]) -> Vec<MissedGate> {
         let is_known = self.comparison.has_finite_constants;
         let names = self.comparison.measured.prepared().outputs();

@@ -20,7 +20,7 @@ use serde_with::skip_serializing_none;
 pub struct Improved {
     /// Outcomes of the methods, in the order in which they were tried.
     pub methods: Vec<MethodOutcome>,
-    /// The final range observer of activations, with its options; absent where it is the table's.
+    /// The final range observer of activations, with its options; absent where the table's observer is kept.
     pub observer: Option<&'static str>,
     /// The channels of the outputs, as used by the overlap; empty where nothing was evaluated.
     #[serde(skip)]
@@ -29,7 +29,7 @@ pub struct Improved {
     pub task: Option<EvaluatedTask>,
     /// The result of mixed precision, where the user asked for it.
     pub mixed_precision: Option<Mixed>,
-    /// The result of tuning layers, where there was some.
+    /// The result of tuning layers, where layers were tuned.
     pub tuning: Option<Tuned>,
     /// The error of each tensor, where layers were tuned.
     #[serde(skip)]
@@ -37,7 +37,7 @@ pub struct Improved {
 }
 
 /// Runs all methods on the first plan: on the float model, on the whole plan, then on single layers, with mixed
-/// precision where the user asks for it. Returns the lowest final figure beside the results.
+/// precision where the user asks for it. Returns the results, and the lowest final figure.
 pub(super) fn improve(
     setup: Setup,
     request: &Request,
@@ -57,7 +57,7 @@ pub(super) fn improve(
         None => {
             let rescued = rescue(setup, observers, planned, calibration, known.as_ref());
             if rescued.as_ref().is_some_and(|rescued| rescued.accepted) {
-                // The float network is as before.
+                // The float network is unchanged; only the figures of the plan are no longer valid.
                 known.iter_mut().for_each(|known| known.reference.measured = None);
             }
             methods.extend(rescued);

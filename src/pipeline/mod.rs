@@ -51,17 +51,17 @@ use std::path::Path;
 
 /// The result of a run.
 pub struct Outcome {
-    /// The model with Q/DQ.
+    /// The quantized model, after its checks.
     pub model: Checked,
-    /// The float model that it was made from, as at placement; shares the data of its tensors.
+    /// The float model from which the quantized one was made, as at placement. Both share the data of tensors.
     pub prepared: ModelProto,
-    /// The part of the float model after the tensors that it was cut at.
+    /// The part of the float model after the tensors at which it was cut.
     pub tail: Option<ModelProto>,
     /// Whether tensors are written to a file of their own.
     pub has_external_data: bool,
     /// The sidecar.
     pub sidecar: Sidecar,
-    /// Where it is quantized.
+    /// Where the model is quantized.
     pub placement: Placement,
     /// Parameters of all quantizers.
     pub plan: QuantPlan,
@@ -69,19 +69,20 @@ pub struct Outcome {
     pub warnings: Vec<String>,
     /// One line per input with fixed dimensions in place of open ones.
     pub fixed: Vec<String>,
-    /// Share of the multiply-adds that run on integers, 0 to 1; `None` if shapes are unknown or only weights are quantized.
+    /// Share of the multiply-adds that run on integers, 0 to 1; `None` if shapes are unknown or only weights are
+    /// quantized.
     pub integer_share: Option<f64>,
     /// Results of tuning methods.
     pub improved: Improved,
     /// The lowest figure of the network on held-out samples; `None` where none was measured.
     lowest: Option<Lowest>,
-    /// Why the table of wider types replaced the backend's own, if it did.
+    /// Reason for which the table of wider types replaced the backend's own table; `None` where it did not.
     pub replaced: Option<String>,
 }
 
 /// Runs one model through all stages.
 ///
-/// `progress` gets the number of samples and returns a function to call after each.
+/// `progress` gets the number of samples and returns a function to call after each sample.
 ///
 /// # Errors
 /// As the stages; the message begins with the model's path.
@@ -116,8 +117,8 @@ pub fn run(path: &Path, request: &Request, progress: &Progress) -> Result<Outcom
     Ok(Outcome { replaced: replaced.or(outcome.replaced), ..outcome })
 }
 
-/// A network that its table leaves broken, quantized by the table of wider types; the broken one where that fails or is
-/// no better.
+/// Quantizes a network that its own table breaks by the table of wider types. Returns the `broken` outcome where that
+/// fails or is no better.
 fn with_wider(
     path: &Path,
     wider: &Request,
@@ -146,7 +147,8 @@ fn with_wider(
     }
 }
 
-/// `shapes`, and those of open inputs as the largest sample of the data has them; and how samples differ, where they do.
+/// Adds the shapes of open inputs to `shapes`, as the largest sample of the data has them. Returns all shapes, and how
+/// samples differ in shape, where they do.
 ///
 /// # Errors
 /// If the model cannot be read, or as [`add_shapes`].
@@ -168,7 +170,8 @@ fn shapes_with_data(
     Ok((shapes, seen.differing(&open)))
 }
 
-/// The model prepared for `scheme`, or for the table of wider types where it is a transformer; and whether it is the latter.
+/// Prepares the model for `scheme`, or for the table `wider` where the model is a transformer. Also returns whether
+/// `wider` was used.
 ///
 /// # Errors
 /// As [`prepare_file`].
@@ -259,7 +262,7 @@ fn finish(
         return Err(lack);
     }
     if !request.has_ranges() {
-        // They stood for ranges that the target computes on each run.
+        // These activations stood for ranges that the target computes on each run.
         planned.placement.activations.clear();
         planned.plan.activations.clear();
     }
@@ -297,7 +300,7 @@ fn finish(
     })
 }
 
-/// The nodes of detector tails that get the types of the table's region, before anything runs.
+/// Finds the nodes of detector tails that get the types of the table's region. Nothing is run for that.
 fn wide_tails(model: &ModelProto, placement: &Placement, known: &Known, request: &Request) -> Result<WideNodes> {
     let region =
         request.scheme.region.as_ref().filter(|_| request.ranges.is_none() && !placement.activations.is_empty());
@@ -305,11 +308,12 @@ fn wide_tails(model: &ModelProto, placement: &Placement, known: &Known, request:
     Ok(WideNodes::of_tails(model.graph()?, &known.value_info, placement, region, &known.copies))
 }
 
-/// Runs `work` on a pool with `n` threads, for all its parallel parts.
+/// Runs `work` and all its parallel parts on a pool of `n` threads.
 fn on_threads<T: Send>(n: usize, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-    // As large as that of a main thread, because the engine handles models on these threads.
+    // As large as the stack of a main thread, because the engine handles models on these threads.
     const STACK: usize = 8 << 20;
-    // A thread whose start lacks memory aborts the process. Where there is too little for all, this ends the run.
+    // A thread that lacks memory to start aborts the process. Where memory is too small for all threads, this
+    // allocation ends the run instead.
     const START: usize = STACK + (1 << 20);
     drop(std::hint::black_box(Vec::<u8>::with_capacity(n.max(1).saturating_mul(START))));
     let pool = rayon::ThreadPoolBuilder::new().num_threads(n.max(1)).stack_size(STACK);
@@ -317,7 +321,7 @@ fn on_threads<T: Send>(n: usize, work: impl FnOnce() -> Result<T> + Send) -> Res
     pool.build().map_err(|error| no_threads(error).hint("use fewer with --threads"))?.install(work)
 }
 
-/// The calibration data, where there is something to observe.
+/// Opens the calibration data, where there is something to observe.
 fn open_data(parsed: &Result<Parsed>, placement: &Placement, request: &Request) -> Result<Option<SampleSet>> {
     if let (Some(ranges), false) = (&request.ranges, request.calibration.has_samples()) {
         ranges.ensure_all(placement.activations.iter().map(|q| q.tensor.as_str()))?;
@@ -330,7 +334,8 @@ fn open_data(parsed: &Result<Parsed>, placement: &Placement, request: &Request) 
     SampleSet::open(parsed, &request.calibration, &request.shapes, request.data_use()).map(Some)
 }
 
-/// Calibrates `model` on the data or its saved statistics, where there are some. It lacks the copies of `wide`.
+/// Calibrates `model`, which lacks the copies of `wide`, on the data or on saved statistics. Without either, statistics
+/// are empty.
 fn observe(
     parsed: Result<Parsed>,
     model: &ModelProto,
@@ -363,13 +368,13 @@ fn observe(
     CalibrationStatistics::collect(parsed?, observed, scaled, &by_channel, samples, setup.progress)
 }
 
-/// The tensors whose channels are observed, too: inputs of a transformer's linear layers.
+/// Returns the tensors whose channels are observed as well: inputs of a transformer's linear layers.
 fn linear_tensors(placement: &Placement) -> BTreeSet<String> {
     let linear = placement.activations.iter().filter(|quantizer| quantizer.linear);
     linear.map(|quantizer| quantizer.tensor.clone()).collect()
 }
 
-/// Advice to give an open batch a size, where its size of 1 makes matrix products too small for the table.
+/// Returns advice to give an open batch a size, where a batch of 1 makes matrix products too small for the table.
 fn larger_batch(graph: &GraphProto, placement: &Placement) -> Option<String> {
     placement.float_nodes.iter().find(|node| node.rule == SKIP_SMALL_MATMULS.name)?;
     let input = inputs_of(graph).find(|input| has_open_batch(input))?.name();

@@ -21,14 +21,14 @@ use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The record of the float model.
+/// Returns the record of the float model.
 pub fn about_model(path: &Path, prepared: &PreparedGraph) -> Result<ModelRecord> {
     let file = file_name(path);
     let done = prepared.changes.iter().map(Change::to_string).collect();
     Ok(ModelRecord { file, sha256: sha256(path)?, opset: prepared.opset, prepared: done })
 }
 
-/// The sidecar of a run, before the graph is rewritten.
+/// Returns the sidecar of a run, before the graph is rewritten.
 pub fn sidecar(
     about_model: ModelRecord,
     setup: Setup,
@@ -39,7 +39,7 @@ pub fn sidecar(
 ) -> Result<Sidecar> {
     let PlannedModel { model, placement, plan, .. } = planned;
     let statistics = calibration.of(placement);
-    // At effort 0, the ranges of other observers would take as long as some samples.
+    // At effort 0, the ranges of other observers would take as long as running some samples.
     let with_ranges = setup.options.looks_again();
     let activations = plan.activations.par_iter().zip(statistics);
     let histograms = activations.map(|(planned, found)| histogram(planned, found, with_ranges)).collect();
@@ -64,12 +64,12 @@ pub fn sidecar(
     record.sidecar()
 }
 
-/// The distribution of a tensor's values, with the ranges of all observers that choose by it.
+/// Returns the distribution of a tensor's values, with the ranges of all observers that choose by it.
 fn histogram(planned: &PlannedActivation, statistics: &TensorStatistics, with_ranges: bool) -> Option<HistogramRecord> {
     let shares = statistics.shares()?;
     let mut ranges = BTreeMap::new();
     for observer in AUTO.choices.iter().filter(|_| with_ranges) {
-        // Some do not know NNIE's codes.
+        // Some observers do not know NNIE's codes.
         if let Ok(Range { min, max }) = observer.find(statistics, &planned.qtype.grid()) {
             ranges.insert(observer.spelled(), [min, max]);
         }
@@ -77,7 +77,7 @@ fn histogram(planned: &PlannedActivation, statistics: &TensorStatistics, with_ra
     Some(HistogramRecord { shares, ranges })
 }
 
-/// The record of the data and the observers.
+/// Returns the record of the data and the observers.
 fn about_data(
     setup: Setup,
     request: &Request,

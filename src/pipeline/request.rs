@@ -52,18 +52,18 @@ pub struct Request {
     pub storage: WeightStorage,
     /// Samples that run at the same time.
     pub threads: usize,
-    /// The request that replaces this one for transformers and for networks that its table breaks, with the table of wider
-    /// types.
+    /// The request with the table of wider types. It replaces this request for transformers, and for networks that this
+    /// request's table breaks.
     pub wider: Option<Box<Request>>,
 }
 
 impl Request {
-    /// Given ranges, by tensor.
+    /// Returns the given ranges, by tensor.
     pub(super) fn given(&self) -> Option<&BTreeMap<String, GivenRange>> {
         self.ranges.as_ref().map(|imported| &imported.ranges)
     }
 
-    /// The inputs that all methods share.
+    /// Returns the inputs that all methods share.
     pub(super) fn setup<'a>(
         &'a self,
         known: &'a Known,
@@ -102,7 +102,7 @@ impl Request {
         self.tune.looks_again() || self.mixed.is_some()
     }
 
-    /// Later uses of the samples.
+    /// Returns the later uses of the samples.
     pub(super) fn data_use(&self) -> calibrate::Use {
         let batch_size = self.observers.activation.observer.batch_size;
         calibrate::Use { batch_size, loads_again: self.runs_again() }

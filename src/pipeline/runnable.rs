@@ -1,4 +1,4 @@
-//! Models of any tool in the engine.
+//! Loads models of any tool into the engine.
 
 use crate::engine::Parsed;
 use crate::onnx::inputs::Shapes;
@@ -6,8 +6,8 @@ use crate::onnx::proto::ModelProto;
 use crate::prepare::prepare;
 use anyhow::Result;
 
-/// The model in the engine; upgraded to operator set `opset`, as calibration does, where the engine does not know an
-/// older operator.
+/// Loads a model into the engine. Where the engine does not know an older operator, the model is first upgraded to
+/// operator set `opset`, as in calibration.
 pub(super) fn parsed(model: &ModelProto, opset: i64, shapes: &Shapes) -> Result<Parsed> {
     Parsed::new(model, shapes).or_else(|error| {
         let mut prepared = model.clone();

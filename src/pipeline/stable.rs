@@ -1,4 +1,4 @@
-//! The ranges of tables while statistics are collected: by how much more samples change them.
+//! Watches the ranges of tables while statistics are collected, to measure how much more samples change them.
 
 use crate::observers::Observer;
 use crate::onnx::proto::ModelProto;
@@ -10,16 +10,17 @@ use crate::statistics::{RangeChange, SavedStatistics, TensorStatistics};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 
-/// Steps of the widest grid whose own steps count; those of 16 bits change no result.
+/// Maximum steps into which a grid is divided to count changes. A step of a wider grid, such as one of 16 bits, changes
+/// no result.
 const MAX_LEVELS: i32 = 255;
 
 /// A table whose ranges are watched.
 pub struct WatchedTable {
     /// The table.
     pub scheme: Scheme,
-    /// Hash of the model that is prepared for it.
+    /// Hash of the model that is prepared for the table.
     pub sha256: String,
-    /// Where it quantizes that model.
+    /// Where the table quantizes the model.
     pub placement: Placement,
     /// The range observer of activations.
     pub observer: Observer,
@@ -30,7 +31,7 @@ pub struct WatchedTable {
 pub struct WatchedRanges(Vec<QuantParams>);
 
 impl WatchedTable {
-    /// The activations with their statistics and parameters.
+    /// Returns the activations with their statistics and parameters.
     fn decide(&self, model: &ModelProto, saved: &SavedStatistics, n: usize) -> Result<Decisions> {
         let of_model = saved.models.get(&self.sha256).context("internal error: no statistics")?;
         let batch_size = self.observer.batch_size.filter(|size| *size < n);
@@ -48,8 +49,8 @@ impl WatchedTable {
 type Decisions = (Vec<PlannedActivation>, Vec<TensorStatistics>);
 
 impl WatchedRanges {
-    /// Takes the ranges from the first `n` samples of the list in place of those from fewer; returns the changes. `None` where
-    /// there were no ranges before, or there are none now because a tensor had no value yet.
+    /// Replaces the ranges by those from the first `n` samples of the list, and returns the changes. `None` where there
+    /// were no ranges before, or there are none now because a tensor had no value yet.
     pub fn update(
         &mut self,
         tables: &[WatchedTable],
@@ -74,7 +75,8 @@ impl WatchedRanges {
     }
 }
 
-/// Root mean square of the change of all quantized values from parameters to others, in steps of the others.
+/// Returns the root mean square of the change of all quantized values from parameters `before` to `after`, in steps of
+/// `after`.
 fn change(statistics: &TensorStatistics, before: &QuantParams, after: &QuantParams) -> f64 {
     let (mut sum, mut n) = (0.0, 0.0);
     for bin in statistics.histogram.bins() {

@@ -12,9 +12,9 @@ use anyhow::{Context, Result};
 use rayon::prelude::*;
 use std::path::Path;
 
-/// Samples that tensors are compared on, spread evenly over those of the first shape.
+/// Number of samples that tensors are compared on, spread evenly over the samples of the first shape.
 const N_SAMPLES: usize = 8;
-/// Fewest values by which a channel is called constant.
+/// Minimum values per channel for a channel to be called constant.
 const MIN_CHANNEL_VALUES: usize = 16;
 
 /// Figures of the tensors of a quantized model.
@@ -35,19 +35,19 @@ pub struct ComparedTensor {
     pub about: TensorMatch,
     /// Sums over all samples.
     sums: TensorSums,
-    /// The same where the layer reads the tensors of the float model.
+    /// Sums where the layer reads the tensors of the float model.
     alone: Option<TensorSums>,
-    /// The same in front of the tensor's own QuantizeLinear.
+    /// Sums where the layer reads the tensors of the float model, in front of the tensor's own QuantizeLinear.
     layer_alone: Option<TensorSums>,
 }
 
 impl ComparedTensor {
-    /// SQNR in the quantized network, in dB: all errors in front of the tensor are included.
+    /// Returns the SQNR in the quantized network, in dB. All errors in front of the tensor are included.
     pub fn sqnr_db(&self) -> f64 {
         self.sums.sqnr_db()
     }
 
-    /// SQNR where the layer reads the tensors of the float model, in dB.
+    /// Returns the SQNR where the layer reads the tensors of the float model, in dB.
     pub fn added_sqnr_db(&self) -> Option<f64> {
         self.alone.as_ref().map(TensorSums::sqnr_db)
     }
@@ -61,24 +61,26 @@ impl ComparedTensor {
         }
     }
 
-    /// Mean cosine over the samples.
+    /// Returns the mean cosine over the samples.
     pub fn cosine(&self) -> f64 {
         let mean = self.sums.cosine / self.sums.n_samples.max(1) as f64;
         if mean.is_finite() { mean.clamp(-1.0, 1.0) } else { -1.0 }
     }
 
-    /// Largest absolute difference; `None` where a value is NaN or infinite.
+    /// Returns the largest absolute difference; `None` where a value is NaN or infinite.
     pub fn max_difference(&self) -> Option<f64> {
         Some(self.sums.max_error).filter(|error| error.is_finite())
     }
 
-    /// Share of the values that lie at an end of the integers and beyond it in the float network, in percent.
+    /// Returns the share of the values that are quantized to an end of the grid and lie beyond this end in the float
+    /// network, in percent; `None` without a grid.
     pub fn saturated_percent(&self) -> Option<f64> {
         let share = self.sums.n_saturated as f64 / self.sums.n_values.max(1) as f64;
         self.about.grid.map(|_| 100.0 * share)
     }
 
-    /// Channels that are constant in the quantized network and not in the float one, and the number of channels.
+    /// Returns the number of channels that are constant in the quantized network and not in the float one, and the
+    /// number of all channels; `None` where channels are unknown or have too few values.
     pub fn dead_channels(&self) -> Option<[usize; 2]> {
         let channels = &self.sums.channels;
         let is_constant = |[min, max]: [f32; 2]| min == max;
@@ -87,7 +89,7 @@ impl ComparedTensor {
         (!channels.is_empty() && is_judged).then(|| [dead.count(), channels.len()])
     }
 
-    /// Largest absolute value of the float tensor over its root mean square.
+    /// Returns the largest absolute value of the float tensor over its root mean square.
     pub fn crest(&self) -> f64 {
         self.sums.max_value / (self.sums.signal / self.sums.n_values.max(1) as f64).sqrt()
     }
@@ -113,11 +115,11 @@ impl TensorSums {
         sqnr_db(self.signal, self.noise)
     }
 
-    /// The sums of one sample.
+    /// Returns the sums of one sample.
     fn of(shape: &[usize], float: &[f32], quantized: &[f32], about: &TensorMatch) -> TensorSums {
         let mut sums = TensorSums { n_samples: 1, n_values: float.len(), ..TensorSums::default() };
         sums.cosine = cosine(float, quantized);
-        // No value is beyond an end that there is not.
+        // Without a grid, no value is beyond an end.
         let (ends, half) = about.grid.map_or(([f64::MIN, f64::MAX], 0.0), |grid| (grid.ends, 0.5 * grid.scale));
         for (&float, &quantized) in float.iter().zip(quantized) {
             let (value, error) = value_and_error(float, quantized);
@@ -163,7 +165,7 @@ impl TensorSums {
     }
 }
 
-/// Number of channels, and of neighbouring values of one channel.
+/// Returns the number of channels, and of successive values of one channel.
 fn channels(shape: &[usize], at: Option<ChannelsAt>) -> Option<(usize, usize)> {
     let axis = match at? {
         ChannelsAt::Second => 1,
@@ -233,12 +235,12 @@ pub(super) fn compare_tensors(
     Ok(compared)
 }
 
-/// Number of samples that tensors are compared on.
+/// Returns the number of samples that tensors are compared on.
 pub(super) fn n_chosen(dataset: &Dataset) -> usize {
     chosen(dataset).len()
 }
 
-/// Samples of the first shape, spread evenly over the data.
+/// Returns samples of the first shape, spread evenly over the data.
 fn chosen(dataset: &Dataset) -> Vec<usize> {
     let first = dataset.by_shape(0).and_then(|order| order.first().copied()).unwrap_or_default();
     let same: Vec<usize> = (0..dataset.len()).filter(|&i| dataset.shape_rank(i) == dataset.shape_rank(first)).collect();
@@ -246,7 +248,7 @@ fn chosen(dataset: &Dataset) -> Vec<usize> {
     (0..n).map(|i| same[i * same.len() / n]).collect()
 }
 
-/// Shapes of the float tensors; `None` for one that is not float32.
+/// Returns the shapes of the float tensors; `None` for a tensor that is not float32.
 fn first_shapes(
     engines: &ShapedEngines,
     dataset: &Dataset,
@@ -264,11 +266,11 @@ fn first_shapes(
     Ok(shapes)
 }
 
-/// The engine for the layers on their own.
+/// The engine that runs each layer on its own.
 struct Alone {
     layers: LayersAlone,
     engines: ShapedEngines,
-    /// Positions of the observed tensors, and whether the value is the one in front of QuantizeLinear.
+    /// Positions of the observed tensors, and whether the observed value is in front of QuantizeLinear.
     observed: Vec<(usize, bool)>,
 }
 
@@ -302,7 +304,7 @@ impl Alone {
     }
 }
 
-/// Figures of one sample.
+/// The runs of one sample.
 struct SamplePass<'a> {
     tensors: &'a [TensorMatch],
     engines: &'a [ShapedEngines; 2],
@@ -310,8 +312,8 @@ struct SamplePass<'a> {
 }
 
 impl SamplePass<'_> {
-    /// Sums of each tensor: in the quantized network, of the layer alone, and of the layer without the tensor's own
-    /// QuantizeLinear. Only the tensors of this sample are in memory.
+    /// Returns the sums of each tensor: in the quantized network, of the layer alone, and of the layer without the
+    /// tensor's own QuantizeLinear. Only the tensors of this sample are in memory.
     fn run(&self, sample: &[Array]) -> Result<Vec<[TensorSums; 3]>> {
         let n = self.tensors.len();
         let mut float: Vec<Option<Array>> = vec![None; n];

@@ -1,4 +1,4 @@
-//! The thresholds that a change must pass on held-out samples to be accepted. No other file has any.
+//! The thresholds that a change must pass on held-out samples to be accepted. No other file has such thresholds.
 
 use crate::metrics::{Gain, OVERLAPS};
 use std::f64::consts::LN_10;
@@ -19,20 +19,23 @@ pub struct Acceptance {
 /// Largest standard deviation of an overlap's gain at which a change within noise is harmless.
 const SMALL: f64 = 0.01;
 
-/// Least possible gain of an overlap for which more samples are run. Figures: docs/design/evaluation.md.
+/// Least gain of an overlap that must be possible, that is within one standard deviation, for more samples to be run.
+/// Figures: docs/design/evaluation.md.
 const WORTH: f64 = 0.01;
 
-/// Any other change.
+/// The thresholds of changes that none of the following constants covers.
 pub const CHANGE: Acceptance = Acceptance { gain: 1.0, least_share: 0.0, is_seconded: true, loss: 2.0 };
-/// Less room for unseen values: a range observer that clips, or channels shifted to the middle of their range. Held-out
-/// samples understate the loss: new images may reach further. Figures: docs/design/observers.md, equalization.md.
+/// The thresholds of changes that leave less room for unseen values: a range observer that clips, or channels shifted
+/// to the middle of their range. Held-out samples understate the loss, because new images may reach further. Figures:
+/// docs/design/observers.md, equalization.md.
 pub const NARROW: Acceptance = Acceptance { gain: 2.0, least_share: 0.0, is_seconded: false, loss: 1.0 };
-/// The `entropy` observer, whose ranges may be far off. Where it does not recover much, what is tried on top of it gains
-/// less than on top of others. Figures: docs/design/observers.md.
+/// The thresholds of the `entropy` observer, whose ranges may be far off. Unless it recovers much, later methods gain
+/// less on top of it than on top of other observers. Figures: docs/design/observers.md.
 pub const ERRATIC: Acceptance = Acceptance { gain: 2.0, least_share: 0.2, is_seconded: false, loss: 1.0 };
-/// Inserted operators. They cost time, so they must gain more. Figures: docs/design/equalization.md.
+/// The thresholds of changes that cost time, so that they must gain more: inserted operators, and layers that stay
+/// float or get wider types. Figures: docs/design/equalization.md.
 pub const INSERTION: Acceptance = Acceptance { gain: 2.0, least_share: 0.1, is_seconded: false, loss: 2.0 };
-/// The network with all changes against the one without any.
+/// The thresholds of the network with all changes, compared to the network without changes.
 pub const WHOLE: Acceptance = Acceptance { gain: -1.0, least_share: 0.0, is_seconded: false, loss: 2.0 };
 
 /// Overlap below which a network keeps little of the float outputs. Figures: docs/design/evaluation.md.
@@ -41,7 +44,7 @@ pub const LEAST_OVERLAP: f64 = 0.3;
 pub const BROKEN: f64 = 0.2;
 
 impl Acceptance {
-    /// The reason to reject a change; `None` to accept it. A NaN or infinite figure is never a gain.
+    /// Returns the reason to reject a change; `None` to accept it. A NaN or infinite figure is never a gain.
     pub fn rejects(self, change: &Gain) -> Option<String> {
         let (gain, deviation) = (change.gain(), change.deviation);
         if change.is_unknown || !gain.is_finite() || !deviation.is_finite() {
@@ -71,8 +74,8 @@ impl Acceptance {
         Some(format!("worse at {}: {} {before} -> {after}", worst.name, change.metric.title))
     }
 
-    /// Whether more samples may turn a rejection into an acceptance that matters: overlap and SQNR rise, the overlap
-    /// within noise, and a gain at the upper end of the noise would be worth the runs.
+    /// Whether more samples may turn a rejection into an acceptance that matters. The deciding metric must rise within
+    /// noise, the SQNR must rise as well, and the largest gain within one standard deviation must be worth the runs.
     pub fn leaves_open(self, change: &Gain) -> bool {
         let (gain, deviation) = (change.gain(), change.deviation);
         let is_worth_it = !OVERLAPS.contains(&change.metric) || gain + deviation >= WORTH;

@@ -25,19 +25,18 @@ pub struct Compared<'a> {
     pub plans: [&'a QuantPlan; 2],
     /// The placements of both models.
     pub placements: [&'a Placement; 2],
-    /// Factors on the channels of the second model's tensors, relative to the first. `Some` only where these and
-    /// inserted nodes are the whole difference; with `None` the second float network is run.
+    /// Factors on the channels of the second model's tensors, relative to the first. `Some` only where these factors
+    /// and inserted nodes are all that differs. With `None` the second float network is run.
     pub scalings: Option<&'a BTreeMap<String, ChannelScaling>>,
     /// The scheme of both plans.
     pub table: WeightScheme<'a>,
     /// The user's options for the evaluation of outputs.
     pub outputs: OutputOptions<'a>,
-    /// Nodes that passes share.
+    /// Prepared nodes that forward passes share.
     pub prepared: &'a PreparedNodes,
     /// Reports progress, under the name of the stage.
     pub stage: (&'a Progress<'a>, &'a str),
-    /// Whether biases are corrected on these samples first. Otherwise mean errors that tuning removes later would
-    /// decide.
+    /// The biases to compare with. If biases stayed uncorrected, mean errors that tuning removes later would decide.
     pub biases: Biases,
 }
 
@@ -46,19 +45,19 @@ pub struct Compared<'a> {
 pub enum Biases {
     /// The model's own biases.
     Kept,
-    /// Biases corrected by a method, unless that is worse for the first plan.
+    /// Biases corrected by a method, unless the first plan is worse with them.
     Tried(Method),
     /// Biases corrected by a method.
     Corrected(Method),
 }
 
 impl Biases {
-    /// The biases for a run with `methods`: corrected by the float network's outputs, or the model's own.
+    /// Returns the biases for a run with `methods`: corrected by the float network's outputs, or the model's own.
     pub fn of(methods: &Methods) -> Biases {
         if methods.contains(BIAS.name) { Biases::Tried(BIAS) } else { Biases::Kept }
     }
 
-    /// The methods that the first plan is measured with.
+    /// Returns the bias corrections that the first plan is measured with; `None` for its own biases.
     fn choices(self) -> Vec<Option<Method>> {
         match self {
             Biases::Kept => vec![None],
@@ -68,9 +67,9 @@ impl Biases {
     }
 }
 
-/// Compares two plans, each for its own float model, on samples that chose neither plan. `known` is the reference that
-/// an earlier evaluation of the first plan kept over the same samples. Returns the gain and both references. Biases
-/// stay float.
+/// Compares two plans, each for its own float model, on samples by which neither plan was chosen. `known` is the
+/// reference that an earlier evaluation of the first plan kept over the same samples. Returns the gain of the second
+/// plan, and both references. Biases stay float.
 ///
 /// # Errors
 /// As [`simulate`](crate::simulate::simulate()).
@@ -96,8 +95,8 @@ pub fn compare_plans(
 }
 
 impl Compared<'_> {
-    /// Measures one of the two networks, with its biases corrected by each of `choices`. Returns its reference, with
-    /// the better of two choices.
+    /// Measures network `which` with its biases corrected by each of `choices`. Returns the network's reference, with
+    /// the figures of the best choice.
     fn pass(
         &self,
         which: usize,

@@ -4,14 +4,14 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Effort(u8);
 
-/// Held-out samples where there are as many to learn from. With fewer, the overlap does not tell good from bad
-/// (docs/design/evaluation.md).
+/// Minimum held-out samples, where at least as many are left to learn from. With fewer, the overlap does not tell good
+/// from bad (docs/design/evaluation.md).
 const HELD_OUT: usize = 16;
-/// Values of the largest tensor over all samples, up to which more samples cost little.
+/// Number of values of the largest tensor, over all samples, up to which more samples cost little.
 const CHEAP: usize = 1 << 22;
 
 impl Effort {
-    /// Levels, each with a description.
+    /// The levels, each with a description.
     pub const LEVELS: &[(&str, &str)] = &[
         ("0", "range observers only"),
         ("1", "equalization, smoothing, observer search, bias correction, learned rounding where needed"),
@@ -24,7 +24,7 @@ impl Effort {
         Effort::LEVELS.iter().position(|(name, _)| *name == level).map(|level| Effort(level as u8))
     }
 
-    /// The level as a number.
+    /// Returns the level as a number.
     pub fn level(self) -> u8 {
         self.0
     }
@@ -34,7 +34,8 @@ impl Effort {
         self.0 > 0
     }
 
-    /// Samples to use, held-out ones included, where the network's largest tensor has `largest` values per sample.
+    /// Returns the number of samples to use, held-out ones included, where the network's largest tensor has `largest`
+    /// values per sample.
     pub fn n_samples(self, largest: usize) -> usize {
         match self.0 {
             0 => 0,
@@ -43,13 +44,14 @@ impl Effort {
         }
     }
 
-    /// Approximate limit on the bytes that the tensors of all samples take at a time. Fewer samples are used where they
-    /// would take more.
+    /// Returns the approximate limit on the bytes that the tensors of all samples take at a time. Where all samples
+    /// would take more, fewer are used.
     pub fn max_bytes(self) -> usize {
         if self.0 <= 1 { 1 << 30 } else { 3 << 30 }
     }
 
-    /// Samples to learn from, of `n`. The rest are held out: a quarter or a third, but 16 where that leaves half.
+    /// Returns the number of samples to learn from, of `n`. The others are held out: a quarter up to effort 1, a third
+    /// above, but at least 16 (half of `n` if that is less) and at least 2.
     pub fn n_tune(self, n: usize) -> usize {
         let share = if self.0 <= 1 { n / 4 } else { n / 3 };
         n.saturating_sub(share.max(HELD_OUT.min(n / 2)).max(2))

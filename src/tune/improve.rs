@@ -1,4 +1,4 @@
-//! Changes before layers are tuned: of the float model, then of the whole plan.
+//! Changes that come before the tuning of layers: of the float model, then of the whole plan.
 
 use super::accept::{CHANGE, INSERTION};
 use super::compare::Biases;
@@ -30,7 +30,7 @@ struct Proposed {
     seconds: f64,
 }
 
-/// Asks each method that changes the float model for a proposal; none without data.
+/// Asks each method that changes the float model for a proposal. Without data there are none.
 pub fn propose(setup: Setup, model: &ModelProto, placement: &Placement) -> Proposals {
     let mut proposals = Proposals::default();
     for method in before_plan(&setup, placement).iter() {
@@ -55,7 +55,7 @@ pub fn propose(setup: Setup, model: &ModelProto, placement: &Placement) -> Propo
 }
 
 impl Proposals {
-    /// The proposal, unless another one scales one of its tensors.
+    /// Returns the proposal; fails if an earlier proposal scales one of its tensors.
     fn apart_from(&self, proposal: FloatProposal) -> Result<FloatProposal> {
         match proposal.scalings.keys().find(|tensor| self.scales(tensor)) {
             Some(tensor) => bail!("tensor `{tensor}` is scaled by another method"),
@@ -67,12 +67,12 @@ impl Proposals {
         self.0.iter().filter_map(|proposed| proposed.proposal.as_ref().ok())
     }
 
-    /// Whether a proposal scales the tensor.
+    /// Whether any proposal scales the tensor.
     fn scales(&self, tensor: &str) -> bool {
         self.proposals().any(|(_, proposal)| proposal.scalings.contains_key(tensor))
     }
 
-    /// Tensors to observe with scaled channels as well.
+    /// Returns the tensors that calibration observes with scaled channels as well.
     pub fn scaled(&self) -> Vec<ScaledTensor> {
         let of_proposal = |(_, proposal): &(Placement, FloatProposal)| {
             let scaled = |(name, scaling): (&String, &ChannelScaling)| ScaledTensor {
@@ -85,7 +85,7 @@ impl Proposals {
         self.proposals().flat_map(of_proposal).collect()
     }
 
-    /// The tensors to observe where these proposals are accepted, besides those of the unchanged model.
+    /// Returns the tensors of the unchanged model that calibration must observe for these proposals.
     pub fn observed(&self) -> Vec<String> {
         let tensors = self.proposals().flat_map(|(placement, proposal)| {
             placement.activations.iter().map(|quantizer| proposal.source_of(&quantizer.tensor).to_string())
@@ -118,7 +118,7 @@ impl Proposals {
     }
 }
 
-/// Evaluates a proposal. Where it is accepted, `planned` and `calibration` become those of the changed model.
+/// Evaluates a proposal. If it is accepted, `planned` and `calibration` become those of the changed model.
 fn attempt(
     setup: Setup,
     method: Method,
@@ -167,7 +167,7 @@ fn attempt(
         planned.edit(variant.edits)?;
         planned.placement = variant.placement;
         calibration.take_scaled(&variant.scalings.unwrap_or_default());
-        // Later evaluations take the usual samples.
+        // Later evaluations use the usual samples, so a reference over more samples is dropped.
         reference = Some(of_changed).filter(|_| more.is_none());
     }
     *known = reference.map(|reference| Evaluation { samples: evaluated_by, reference });

@@ -31,13 +31,13 @@ pub struct Method {
     pub about: &'static str,
     /// Whether the method is tried where the user names no methods.
     pub is_tried: fn(Case) -> bool,
-    /// Whether it is so slow that the methods before it must be accepted or rejected first.
+    /// Whether the method is so slow that all methods before it must be accepted or rejected first.
     pub waits: bool,
     /// The code that makes the change.
     pub action: Action,
 }
 
-/// The code of a method, by stage. Held-out samples accept or reject the result: `tune/accept.rs`.
+/// The code of a method, by stage. Held-out samples accept or reject the result by the thresholds of `tune/accept.rs`.
 #[derive(Debug, Clone, Copy)]
 pub enum Action {
     /// Changes the float model before calibration and keeps its outputs. This stage is the first.
@@ -49,7 +49,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// The stage in words.
+    /// Returns the stage in words.
     pub fn works_on(&self) -> &'static str {
         match self {
             Action::FloatModel(_) => "float model",
@@ -59,15 +59,15 @@ impl Action {
     }
 }
 
-/// The run and the model for which default methods are selected.
+/// Facts about a run and its model, by which default methods are selected.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
-    /// The effort option.
+    /// The level of `--effort`.
     pub effort: Effort,
     /// Whether some weights have fewer than 7 bits.
     pub few_bits: bool,
-    /// Whether most weights have fewer than 8 bits or one scale per tensor, or most activations more than 8 bits: then
-    /// rounding is most of the error.
+    /// Whether most weights have fewer than 8 bits or one scale per tensor, or most activations more than 8 bits.
+    /// Rounding is then most of the error.
     pub rounding_matters: bool,
     /// Whether more than three of four weights belong to linear layers of transformers.
     pub transformer: bool,
@@ -93,22 +93,23 @@ pub struct FloatProposal {
     pub scalings: BTreeMap<String, ChannelScaling>,
     /// The changes in words, for the report.
     pub details: Vec<String>,
-    /// One note per change, and per group that was skipped with the reason; for the sidecar.
+    /// One note per change, and one with the reason per skipped group; for the sidecar.
     pub notes: Vec<String>,
 }
 
 impl FloatProposal {
-    /// Whether there are neither changes nor notes.
+    /// Whether the proposal has neither changes nor notes.
     pub fn is_empty(&self) -> bool {
         self.edits.is_empty() && self.notes.is_empty()
     }
 
-    /// Whether it inserts nodes.
+    /// Whether the proposal inserts nodes.
     pub fn inserts(&self) -> bool {
         self.edits.iter().any(|edit| matches!(edit, ModelEdit::InsertMul(_)))
     }
 
-    /// The tensor of the unchanged model that `tensor` is scaled from.
+    /// Returns the tensor of the unchanged model that an inserted Mul scales to `tensor`; `tensor` itself without such
+    /// a Mul.
     pub fn source_of<'a>(&'a self, tensor: &'a str) -> &'a str {
         let source = self.edits.iter().find_map(|edit| match edit {
             ModelEdit::InsertMul(mul) if mul.output == tensor => Some(mul.tensor.as_str()),
@@ -129,10 +130,11 @@ pub struct ChoiceContext<'a> {
 }
 
 impl ChoiceContext<'_> {
-    /// The samples to evaluate plans on, as positions in [`SampleSet::by_content`]; those of `known` where it is given.
+    /// Returns the samples to evaluate plans on, as positions in [`SampleSet::by_content`]: the samples of the earlier
+    /// evaluation `known`, if there is one.
     ///
     /// # Errors
-    /// If there is no memory for enough of them.
+    /// If memory is too small for enough samples.
     pub fn samples(&self, data: &SampleSet, model: &ModelProto, known: Option<&Evaluation>) -> Result<Range<usize>> {
         match known {
             Some(known) => Ok(known.samples.clone()),
@@ -146,7 +148,7 @@ impl ChoiceContext<'_> {
 pub struct Chosen {
     /// One outcome per variant that was tried.
     pub outcomes: Vec<MethodOutcome>,
-    /// The final range observer of activations, where it is not the table's.
+    /// The final range observer of activations; `None` where the table's observer is kept.
     pub observer: Option<&'static str>,
     /// New statistics of tensors that changed.
     pub statistics: BTreeMap<String, TensorStatistics>,
@@ -156,7 +158,7 @@ pub struct Chosen {
 pub struct LayerContext<'a> {
     /// The prepared model.
     pub model: &'a ModelProto,
-    /// Where it is quantized.
+    /// Where the model is quantized.
     pub placement: &'a Placement,
     /// The plan before this stage.
     pub plan: &'a QuantPlan,
@@ -171,7 +173,7 @@ pub struct LayerContext<'a> {
 }
 
 impl LayerContext<'_> {
-    /// Whether the method with this name runs, too.
+    /// Whether the method with this name runs on the candidate.
     pub fn has(&self, name: &str) -> bool {
         self.methods.contains(name)
     }
@@ -218,7 +220,7 @@ impl Serialize for Method {
 pub struct Methods(Vec<Method>);
 
 impl Methods {
-    /// The methods of `all` for which `is_wanted` holds.
+    /// Returns the methods of `all` for which `is_wanted` holds, in the same order.
     pub fn among(all: &[Method], is_wanted: impl Fn(&Method) -> bool) -> Methods {
         Methods(all.iter().filter(|method| is_wanted(method)).copied().collect())
     }
@@ -238,17 +240,17 @@ impl Methods {
         self.0.iter().copied()
     }
 
-    /// Number of methods that change layers.
+    /// Returns the number of methods that change layers.
     pub fn n_of_layers(&self) -> usize {
         self.of_layers().0.len()
     }
 
-    /// The methods that change layers.
+    /// Returns the methods that change layers.
     pub fn of_layers(&self) -> Methods {
         Methods(self.iter().filter(|method| matches!(method.action, Action::Layer(_))).collect())
     }
 
-    /// The list with `method` added, in the order of `all`.
+    /// Returns the list with `method` added, in the order of `all`.
     #[must_use]
     pub fn with(&self, method: Method, all: &Methods) -> Methods {
         Methods::among(&all.0, |other| self.contains(other.name) || *other == method)
@@ -259,7 +261,7 @@ impl Methods {
 pub struct Hooks<'a>(Vec<Box<dyn LayerHook + 'a>>);
 
 impl<'a> Hooks<'a> {
-    /// The hooks of the methods in `context`.
+    /// Creates the hooks of the methods in `context` that change layers.
     ///
     /// # Errors
     /// If a hook cannot be created.

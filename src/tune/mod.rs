@@ -1,8 +1,8 @@
 //! Tuning: better weights, biases and quantization parameters for a plan.
 //!
 //! In: a prepared model, its plan, some calibration samples. Out: a plan with other integers, scales and ranges, and
-//! changes of the float model. It does not place or remove quantization, except for first layers that stay float. A
-//! change that does not gain on held-out samples is rejected.
+//! changes of the float model. The model is placed anew only where a method inserts nodes, leaves first layers float or
+//! gives them wider types. A change that does not gain on held-out samples is rejected.
 
 pub mod accept;
 mod compare;

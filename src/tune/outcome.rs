@@ -16,14 +16,14 @@ pub struct MethodOutcome {
     pub variant: Option<String>,
     /// Whether the change was accepted.
     pub accepted: bool,
-    /// Why the change was rejected; absent where it was accepted.
+    /// Reason of the rejection; absent where the change was accepted.
     pub reason: Option<String>,
     /// The deciding figures; absent where nothing was measured.
     pub judged: Option<Judged>,
     /// The changes in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<String>,
-    /// One note per change, and per group that was skipped with the reason.
+    /// One note per change, and one with the reason per skipped group.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     /// Wall time, in seconds.
@@ -57,18 +57,18 @@ pub struct EvaluatedTask {
     pub task: TaskName,
     /// The head's name, or the path of its file.
     pub head: String,
-    /// Why the head was recognized; absent where the user named it.
+    /// Reason for which the head was recognized; absent where the user named the head.
     pub recognized_by: Option<String>,
 }
 
 impl EvaluatedTask {
-    /// The task of a head.
+    /// Returns the task of a head.
     pub fn new(head: &TaskHead) -> EvaluatedTask {
         let TaskHead { head, reason, .. } = head;
         EvaluatedTask { task: head.task(), head: head.name.clone(), recognized_by: reason.clone() }
     }
 
-    /// Text such as `detect, head yolox, recognized by ...`.
+    /// Returns a text such as `detect, head yolox, recognized by ...`.
     pub fn describe(&self) -> String {
         let by = self.recognized_by.as_ref().map(|reason| format!(", recognized by {reason}"));
         format!("{}, head {}{}", self.task.name(), self.head, by.unwrap_or_default())
@@ -80,7 +80,7 @@ impl EvaluatedTask {
 pub struct JudgedTask {
     /// The metric.
     pub metric: String,
-    /// Figures before and after.
+    /// Figures before and after the change.
     pub figures: [f64; 2],
     /// Standard deviation of their difference over the samples.
     pub deviation: f64,
@@ -93,7 +93,7 @@ impl JudgedTask {
 }
 
 impl Judged {
-    /// The figures of a change, measured on `n_samples` samples.
+    /// Returns the figures of a change, measured on `n_samples` samples.
     pub fn new(gain: &Gain, n_samples: usize) -> Judged {
         let Gain { metric, figures, deviation, sqnr_db, .. } = *gain;
         let task = gain.task.map(JudgedTask::new);
@@ -102,7 +102,7 @@ impl Judged {
 }
 
 impl MethodOutcome {
-    /// The outcome of a change that was measured on `n_samples` samples.
+    /// Returns the outcome of a change that was measured on `n_samples` samples.
     pub fn judged(method: &str, gain: &Gain, acceptance: Acceptance, n_samples: usize) -> MethodOutcome {
         let reason = acceptance.rejects(gain);
         MethodOutcome {
@@ -114,14 +114,14 @@ impl MethodOutcome {
         }
     }
 
-    /// Rejects an accepted change because another variant gains more.
+    /// Rejects an accepted change because the other variant `variant` gains more.
     pub fn yield_to(&mut self, variant: &str) {
         if self.accepted {
             (self.accepted, self.reason) = (false, Some(format!("{variant} gains more")));
         }
     }
 
-    /// The outcome of a method that could not be tried.
+    /// Returns the outcome of a method that could not be tried.
     pub fn skipped(method: &str, reason: String) -> MethodOutcome {
         MethodOutcome { method: method.to_string(), reason: Some(reason), ..MethodOutcome::default() }
     }

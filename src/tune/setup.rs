@@ -1,4 +1,4 @@
-//! Inputs that all methods share, besides the model and its plan; and the samples that they use.
+//! Inputs that all methods share, besides the model and its plan, and the samples that methods use.
 
 use super::effort::Effort;
 use crate::calibrate::SampleSet;
@@ -16,14 +16,15 @@ use anyhow::{Result, ensure};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Minimum samples to learn from and to evaluate on. Bias correction and learned rounding read many positions of each.
+/// Minimum samples to learn from and to evaluate on. Bias correction and learned rounding read many positions of each
+/// sample.
 pub const MIN_SAMPLES: usize = 4;
-/// Maximum samples of an evaluation where few are held out: then it uses others, too.
+/// Maximum samples of an evaluation that uses other samples besides the held-out ones, because few are held out.
 const MAX_EVALUATION: usize = 32;
 
-/// Maximum samples of an evaluation that fewer left open.
+/// Maximum samples of an evaluation that is repeated because fewer samples left the decision open.
 const MAX_OPEN: usize = 96;
-/// Maximum values of the largest tensor over all samples of such an evaluation.
+/// Maximum values of the largest tensor over all samples of a repeated evaluation.
 const MAX_OPEN_VALUES: usize = 1 << 25;
 
 /// A scheme, and the range observer of weights.
@@ -38,9 +39,9 @@ pub struct WeightScheme<'a> {
 /// Options of tuning.
 #[derive(Debug, Clone)]
 pub struct TuningOptions {
-    /// The effort option.
+    /// The level of `--effort`.
     pub effort: Effort,
-    /// Names of the methods; `None` for the default ones of the effort level.
+    /// Names of the methods; `None` for the default methods of the effort level.
     pub methods: Option<Vec<&'static str>>,
     /// Share of the multiply-adds that may stay float where the network is far from the float one.
     pub rescue: f64,
@@ -58,7 +59,7 @@ impl TuningOptions {
 pub struct PlannedModel {
     /// The prepared model.
     pub model: ModelProto,
-    /// Where it is quantized.
+    /// Where the model is quantized.
     pub placement: Placement,
     /// Parameters of all quantizers.
     pub plan: QuantPlan,
@@ -69,7 +70,7 @@ pub struct PlannedModel {
 }
 
 impl PlannedModel {
-    /// A plan of the unchanged prepared model.
+    /// Makes a planned model without changes of the prepared model.
     pub fn new(model: ModelProto, placement: Placement, plan: QuantPlan) -> PlannedModel {
         PlannedModel { model, placement, plan, edits: Vec::new(), warnings: Vec::new() }
     }
@@ -112,13 +113,13 @@ pub struct Setup<'a> {
     pub observers: &'a observers::ObserverOptions,
     /// Whether ranges of some activations are given.
     pub has_given_ranges: bool,
-    /// Whether mixed precision has a goal: then no method leaves layers float.
+    /// Whether mixed precision has a goal. If so, no method leaves layers float.
     pub has_goal: bool,
     /// Options of tuning.
     pub options: &'a TuningOptions,
     /// The user's options for the evaluation of outputs.
     pub outputs: OutputOptions<'a>,
-    /// Nodes that passes share.
+    /// Prepared nodes that forward passes share.
     pub prepared: &'a PreparedNodes,
     /// The calibration data; `None` where nothing is run.
     pub samples: Option<&'a SampleSet>,
@@ -134,37 +135,38 @@ pub struct Evaluation {
     pub reference: FloatReference,
 }
 
-/// Approximate number of copies of the largest tensor that are alive at a time: input and output of a layer in the
-/// float network, and three per quantized network, of which each method has one.
+/// Returns the approximate number of copies of the largest tensor that are alive at a time: input and output of a layer
+/// in the float network, and three per quantized network. Each method has one quantized network.
 fn n_copies(n_methods: usize) -> usize {
     2 + 3 * n_methods.max(1)
 }
 
 impl<'a> Setup<'a> {
-    /// The scheme, and the range observer of weights.
+    /// Returns the scheme, and the range observer of weights.
     pub fn weight_scheme(&self) -> WeightScheme<'a> {
         WeightScheme { scheme: self.scheme, observer: &self.observers.weight.observer }
     }
 
-    /// The range observers.
+    /// Returns the range observers.
     pub fn range_observers(&self) -> Observers<'a> {
         Observers::of(self.observers)
     }
 
-    /// Number of samples to use, held-out ones included, where `n_methods` methods change layers. They are the first by
-    /// content.
+    /// Returns the number of samples to use, held-out ones included, where `n_methods` methods change layers. The
+    /// samples are the first in the order by content.
     pub fn n_samples(&self, samples: &SampleSet, model: &ModelProto, n_methods: usize) -> usize {
         let n = self.options.effort.n_samples(self.value_info.largest_activation(model));
         n.min(self.max_samples(model, n_methods)).min(samples.by_content().len())
     }
 
-    /// Number of samples whose tensors fit in memory.
+    /// Returns the number of samples whose tensors fit in memory.
     fn max_samples(&self, model: &ModelProto, n_methods: usize) -> usize {
         let largest = self.value_info.largest_activation(model);
         self.options.effort.max_bytes() / (4 * n_copies(n_methods) * largest.max(1))
     }
 
-    /// More samples, where those at the positions `few` left a decision open: at least twice as many.
+    /// Returns more samples for a decision that the samples at the positions `few` left open: at least twice as many.
+    /// `None` where data, memory or time do not suffice.
     pub fn more_samples(
         &self,
         samples: &SampleSet,
@@ -178,7 +180,7 @@ impl<'a> Setup<'a> {
         (end.saturating_sub(few.start) >= 2 * few.len()).then_some(few.start..end)
     }
 
-    /// The samples that evaluate a change before tuning, as positions in [`SampleSet::by_content`].
+    /// Returns the samples that evaluate a change before tuning, as positions in [`SampleSet::by_content`].
     ///
     /// # Errors
     /// If memory is too small for `MIN_SAMPLES` samples.

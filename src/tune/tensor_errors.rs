@@ -1,4 +1,4 @@
-//! The error of each tensor in the quantized network, all errors in front of it included.
+//! The error of each tensor in the quantized network, including the errors of all nodes in front of the tensor.
 
 use super::setup::{PlannedModel, Setup};
 use crate::engine::Value;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Held-out samples that the errors are measured on.
+/// Maximum held-out samples that errors are measured on.
 const N_SAMPLES: usize = 4;
 
 /// Errors of the tensors, in the order of the graph.
@@ -18,7 +18,7 @@ const N_SAMPLES: usize = 4;
 pub struct TensorErrors {
     /// Number of held-out samples.
     pub n_samples: usize,
-    /// One per float tensor.
+    /// One error per float tensor.
     pub tensors: Vec<TensorError>,
 }
 
@@ -27,16 +27,18 @@ pub struct TensorErrors {
 pub struct TensorError {
     /// ONNX name in the prepared model.
     pub tensor: String,
-    /// SQNR before the tensor is quantized itself, in dB; 200 without error, -200 where a value is NaN or infinite.
+    /// SQNR of the tensor before its own quantization, in dB; 200 without error, -200 where a value is NaN or infinite.
     pub sqnr_db: f64,
-    /// The same with only the node quantized that makes the tensor: its weights and the tensors that it reads.
+    /// SQNR of the tensor where only its producer is quantized, that is the weights and tensors that this node reads,
+    /// in dB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub added_sqnr_db: Option<f64>,
 }
 
 impl TensorErrors {
-    /// Measures the errors in `planned` on some of the `held_out` samples, positions in the order by content; on the first
-    /// ones where nothing was tuned. `None` without samples, and where a node cannot be run by itself.
+    /// Measures the error of each tensor of `planned` on some of the `held_out` samples, given as positions in the
+    /// order by content; on the first samples where nothing was tuned. `None` without samples, without quantization,
+    /// and where a node cannot be run by itself.
     ///
     /// # Errors
     /// If a sample cannot be loaded.
@@ -54,7 +56,7 @@ impl TensorErrors {
         }
         let (names, values) = (samples.names(), samples.values(of_samples)?);
         let samples = Samples { names: &names, values: &values };
-        // Where this fails, so did tuning, which has said so; some grids are not simulated.
+        // Where this pass fails, tuning failed as well and has warned. Some grids are not simulated.
         let Ok([all, added]) = errors_on(setup, planned, samples) else { return Ok(None) };
         let added: BTreeMap<String, f64> = added.into_iter().map(|error| (error.tensor, error.sqnr_db)).collect();
         let with_added = |error: TensorError| TensorError { added_sqnr_db: added.get(&error.tensor).copied(), ..error };
@@ -62,7 +64,7 @@ impl TensorErrors {
     }
 }
 
-/// The errors of the network, and those that each node adds.
+/// Measures the errors of tensors in the quantized network, and the errors that each node adds alone.
 fn errors_on(setup: Setup, planned: &PlannedModel, samples: Samples) -> Result<[Vec<TensorError>; 2]> {
     let (mut all, mut added) = (Vec::new(), Vec::new());
     let candidate = || Candidate::new(planned.plan.clone(), 0);
@@ -75,7 +77,7 @@ fn errors_on(setup: Setup, planned: &PlannedModel, samples: Samples) -> Result<[
     Ok([all, added])
 }
 
-/// Compares the tensors of a pass.
+/// A hook that compares each tensor of a pass with the float network.
 struct ErrorObserver<'a> {
     tensors: &'a mut Vec<TensorError>,
     /// Whether each node reads the float network's values.

@@ -12,7 +12,7 @@ use crate::metrics::{Gain, Measurement};
 use crate::simulate::{Candidate, FloatReference, ForwardPass, NoHook};
 use anyhow::{Context, Result};
 
-/// With fewer samples, accepted methods learn again from all of them, including the held-out ones.
+/// Number of samples below which accepted methods learn again from all samples, held-out ones included.
 const FEW_SAMPLES: usize = 8;
 
 /// A plan and the methods to try on it.
@@ -39,14 +39,14 @@ pub struct Tried {
 }
 
 impl<'a> Trials<'a> {
-    /// Trials of the methods in `tuning` on a plan.
+    /// Prepares trials of the methods in `tuning` on a plan.
     pub fn new(planned: &'a PlannedModel, tuning: Tuning<'a>) -> Trials<'a> {
         let methods = tuning.methods.of_layers();
         Trials { planned, tuning, methods, kept: Memo::default() }
     }
 
-    /// Tries each method on top of all before it. Methods share a pass unless one waits; where one is rejected, the
-    /// rest pass again without it.
+    /// Tries each method on top of all accepted methods before it. Methods share a pass unless one of them waits. After
+    /// a rejection, the methods behind the rejected one run again without it.
     ///
     /// # Errors
     /// If a node cannot be run by itself; the message names it.
@@ -112,21 +112,21 @@ impl<'a> Trials<'a> {
         Ok(Tried { plain, best, methods: outcomes, reference: reference.unwrap_or_default(), is_open })
     }
 
-    /// A new pass over the model.
+    /// Starts a forward pass over the model that learns from the first `n_tune` samples.
     fn pass(&self, n_tune: usize) -> Result<ForwardPass<'_>> {
         let Tuning { outputs, prepared, .. } = self.tuning;
         Ok(ForwardPass::new(&self.planned.model, n_tune)?.evaluated_with(outputs).sharing(prepared))
     }
 
-    /// The inputs of `methods`.
+    /// Returns the inputs of `methods`.
     fn context(&self, methods: Methods) -> LayerContext<'_> {
         let PlannedModel { model, placement, plan, .. } = self.planned;
         let Tuning { table, samples, n_tune, .. } = self.tuning;
         LayerContext { model, placement, plan, table, samples: samples.first(n_tune), methods, kept: &self.kept }
     }
 
-    /// Replaces the plan and biases of the accepted methods by those learned from all samples, where they are known or
-    /// samples are few.
+    /// Replaces the plan and biases of `best` by a plan and biases learned from all samples, where an earlier
+    /// evaluation has them or samples are few.
     fn learn_from_all(&self, accepted: Methods, best: &mut Candidate) -> Result<()> {
         let Tuning { samples, known, .. } = self.tuning;
         let is_corrected = accepted.contains(BIAS.name) && accepted.iter().all(|it| [LOCAL_BIAS, BIAS].contains(&it));

@@ -68,7 +68,7 @@ pub fn tune(planned: &mut PlannedModel, tuning: Tuning) -> Result<Option<Tuned>>
     tried(planned, tuning)?.map(|tried| taken_over(planned, tuning, tried)).transpose()
 }
 
-/// Tries the methods on a plan; `None` where there is nothing to tune or to decide by.
+/// Tries the methods on a plan; `None` where there is nothing to tune, or no held-out sample to decide by.
 fn tried(planned: &PlannedModel, tuning: Tuning) -> Result<Option<Tried>> {
     let Tuning { samples, n_tune, methods, .. } = tuning;
     if methods.is_empty() || planned.plan.weights.is_empty() || n_tune >= samples.len() {
@@ -78,7 +78,7 @@ fn tried(planned: &PlannedModel, tuning: Tuning) -> Result<Option<Tried>> {
     Ok(Some(Trials::new(planned, tuning).run()?))
 }
 
-/// Makes the plan the one with all accepted methods.
+/// Replaces the plan and its biases by those with all accepted methods, and reports the tuning.
 fn taken_over(planned: &mut PlannedModel, tuning: Tuning, tried: Tried) -> Result<Tuned> {
     let Tuning { table, n_tune, .. } = tuning;
     let plan = &planned.plan;
@@ -101,7 +101,7 @@ fn taken_over(planned: &mut PlannedModel, tuning: Tuning, tried: Tried) -> Resul
     Ok(report)
 }
 
-/// Warns of outputs of the untuned plan that prevent tuning.
+/// Warns of outputs that are NaN or infinite with the untuned plan, which prevents tuning.
 fn warn_of_unknown(warnings: &mut Vec<String>, plain: &Measurement) {
     for output in plain.unknown_outputs() {
         warnings.push(format!(
@@ -110,12 +110,12 @@ fn warn_of_unknown(warnings: &mut Vec<String>, plain: &Measurement) {
     }
 }
 
-/// Number of weights with new scales or integers.
+/// Returns the number of weights with new scales or integers.
 fn n_changed_weights(before: &QuantPlan, after: &QuantPlan) -> usize {
     before.weights.iter().zip(&after.weights).filter(|(a, b)| a.params != b.params || a.integers != b.integers).count()
 }
 
-/// Number of activation groups with new ranges.
+/// Returns the number of activation groups with new ranges.
 fn n_changed_ranges(before: &QuantPlan, after: &QuantPlan) -> usize {
     let pairs = before.activations.iter().zip(&after.activations);
     let changed = pairs.filter(|(a, b)| a.params != b.params).map(|(a, _)| a.quantizer.group);

@@ -20,12 +20,12 @@ pub struct Tuning<'a> {
     pub n_tune: usize,
     /// The methods to try; only those that change layers count.
     pub methods: &'a Methods,
-    /// Reference values from an earlier evaluation over these samples. Biases that it corrected on all samples are used
-    /// where bias correction is accepted.
+    /// Reference values from an earlier evaluation over these samples. If this evaluation corrected biases on all
+    /// samples, accepted bias correction takes its biases.
     pub known: Option<&'a FloatReference>,
     /// The user's options for the evaluation of outputs.
     pub outputs: OutputOptions<'a>,
-    /// Nodes that passes share.
+    /// Prepared nodes that forward passes share.
     pub prepared: &'a PreparedNodes,
     /// Reports progress.
     pub progress: &'a Progress<'a>,
@@ -34,8 +34,9 @@ pub struct Tuning<'a> {
 /// The result of tuning a plan.
 #[derive(Clone, Serialize)]
 pub struct Tuned {
-    /// Samples learned from before the held-out ones decided. Where samples are few, or an earlier evaluation corrected
-    /// the biases on all of them, the accepted methods learned from all in the end.
+    /// Number of samples that methods learned from before the held-out samples decided. Where samples are few, or an
+    /// earlier evaluation corrected the biases on all samples, the accepted methods learned from all samples in the
+    /// end.
     pub n_samples: usize,
     /// Figures of the network before tuning and with all accepted methods.
     pub judged: Judged,
@@ -59,7 +60,7 @@ pub struct Tuned {
 }
 
 impl Tuned {
-    /// Positions of the held-out samples, in the order by content.
+    /// Returns the positions of the held-out samples, in the order by content.
     pub fn held_out(&self) -> Range<usize> {
         self.n_samples..self.n_samples + self.measured.n_samples()
     }

@@ -16,14 +16,14 @@ use anyhow::Result;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// A network with the same float outputs as another, with its plan.
+/// A network with the same float outputs as another one, and its plan.
 #[derive(Clone)]
 pub struct Variant {
-    /// Edits of the other network's model.
+    /// Edits that turn the other network's model into `model`.
     pub edits: Vec<ModelEdit>,
     /// The edited model.
     pub model: ModelProto,
-    /// Where it is quantized.
+    /// Where the model is quantized.
     pub placement: Placement,
     /// The plan and its warnings.
     pub decided: Decided,
@@ -34,7 +34,7 @@ pub struct Variant {
 }
 
 impl Variant {
-    /// Another plan of the same model.
+    /// Makes a variant with another plan of the same model.
     pub fn of_plan(model: &ModelProto, placement: &Placement, decided: Decided) -> Variant {
         Variant {
             edits: Vec::new(),
@@ -47,7 +47,7 @@ impl Variant {
     }
 }
 
-/// The variant with the largest gain.
+/// The accepted variant with the largest gain.
 pub struct Best {
     /// The variant.
     pub variant: Variant,
@@ -60,7 +60,7 @@ pub struct Best {
 
 /// Variants of one plan, tried one after the other.
 pub struct Trial<'a> {
-    /// The method that tries them.
+    /// The method that tries the variants.
     pub method: Method,
     /// The method's inputs.
     pub setup: Setup<'a>,
@@ -70,9 +70,9 @@ pub struct Trial<'a> {
     pub plan: &'a QuantPlan,
     /// The plan's placement.
     pub placement: &'a Placement,
-    /// Samples that chose neither the plan nor its variants.
+    /// Samples by which neither the plan nor its variants were chosen.
     pub samples: Samples<'a>,
-    /// The biases that variants are compared with.
+    /// The biases with which variants are compared.
     pub biases: Biases,
     /// Reference values, with the plan's figures.
     pub known: Option<FloatReference>,
@@ -85,7 +85,7 @@ pub struct Trial<'a> {
 }
 
 impl<'a> Trial<'a> {
-    /// A trial for the plan of an unchanged model.
+    /// Starts a trial for the plan of `planned`.
     pub fn new(
         method: Method,
         setup: Setup<'a>,
@@ -110,7 +110,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// The plan's own figure in the metric that decides; `None` before the first variant was measured.
+    /// Returns the plan's own figure in the metric that decides; `None` before the first variant was measured.
     pub fn figure_of_plan(&self) -> Option<f64> {
         Some(self.outcomes.first()?.judged.as_ref()?.figures[0])
     }
@@ -151,7 +151,7 @@ impl<'a> Trial<'a> {
         Ok(gain)
     }
 
-    /// The best variant, all outcomes, and the plan's reference values.
+    /// Returns the best variant, all outcomes, and the plan's reference values.
     pub fn finish(mut self) -> (Option<Best>, Vec<MethodOutcome>, Option<FloatReference>) {
         if let Some(best) = &self.best {
             let name = self.outcomes[best.outcome].variant.clone().unwrap_or_default();

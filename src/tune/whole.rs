@@ -1,4 +1,4 @@
-//! Compares the network with all changes with the one without any.
+//! Compares the network with all changes to the network without changes.
 
 use super::accept::{LEAST_OVERLAP, WHOLE};
 use super::outcome::MethodOutcome;
@@ -9,10 +9,10 @@ use crate::scheme::{FLOAT, Scheme};
 use crate::simulate::{Candidate, ForwardPass, NoHook, Samples};
 use anyhow::{Context, Result};
 
-/// The name of this step among the methods.
+/// The name of this step in the list of outcomes.
 const ALL: &str = "all";
 
-/// The comparison of the network with all changes with the one without any.
+/// The comparison of the network with all changes to the network without changes.
 #[derive(Default)]
 pub struct Whole {
     /// The outcome, where all changes together made the network worse.
@@ -21,8 +21,8 @@ pub struct Whole {
     pub lowest: Option<Lowest>,
 }
 
-/// The overlap of a network on held-out samples, or the figure of its task, if that is known and lower whichever sample is
-/// left out.
+/// The overlap of a network on held-out samples; or the figure of the task's metric, if the task is known and this
+/// figure is lower whichever sample is left out.
 #[derive(Debug, Clone, Copy)]
 pub struct Lowest {
     metric: Metric,
@@ -31,23 +31,24 @@ pub struct Lowest {
 }
 
 impl Lowest {
-    /// `None` where no output has an overlap.
+    /// Returns the lower figure; `None` where no output has an overlap.
     fn of(measured: &Measurement) -> Option<Lowest> {
         let overlap = Lowest { metric: measured.deciding(), figure: measured.overlap()? };
         let of_task = measured.of_task().filter(|metric| metric.best == overlap.metric.best);
-        // A single box that is lost tells nothing.
+        // A single lost box is no evidence.
         let highest = |metric: Metric| Some(Lowest { metric, figure: measured.highest_without_one(metric)? });
         Some(of_task.and_then(highest).filter(|of_task| of_task.figure < overlap.figure).unwrap_or(overlap))
     }
 
-    /// Text such as `overlap 0.123`.
+    /// Returns a text such as `overlap 0.123`.
     pub fn spelled(&self) -> String {
         format!("{} {}", self.metric.title, self.metric.spelled(self.figure))
     }
 }
 
-/// Replaces `planned` by `plain` where it is worse on the held-out samples of `tuned`: each change was measured on top
-/// of others, and on few samples. Warns where the network keeps little of the float outputs.
+/// Replaces `planned` by `plain`, the plan without changes, where `planned` is worse on the held-out samples of
+/// `tuned`. That can happen because each change was measured on top of others, and on few samples. Warns where the
+/// network keeps little of the float outputs.
 ///
 /// # Errors
 /// If a sample cannot be loaded, or a node cannot be run by itself.
@@ -94,7 +95,8 @@ fn measure(setup: Setup, planned: &PlannedModel, samples: Samples, tuned: &Tuned
     candidates.pop().and_then(|candidate| candidate.measured).context("internal error: a pass that measured nothing")
 }
 
-/// The warning where little of the float outputs is left, or where nothing can be judged.
+/// Returns a warning where the network keeps little of the float outputs, or where all float outputs are equal, so that
+/// accuracy cannot be measured.
 fn warning(measured: &Measurement, scheme: &Scheme) -> Option<String> {
     let n = measured.n_samples();
     if measured.prepared().is_constant() {

@@ -13,7 +13,8 @@ use crate::tune::method::{Action, LayerContext, Method};
 use anyhow::{Context, Result};
 use rayon::prelude::*;
 
-/// Corrects biases by the mean error of each output channel. On transformers it would absorb errors of earlier layers.
+/// The method that corrects biases by the mean error of each output channel. On transformers it would absorb errors of
+/// earlier layers, so it is not tried by default.
 pub const BIAS: Method = Method {
     name: "bias",
     title: "bias correction",
@@ -59,9 +60,9 @@ pub struct BiasSlot {
 }
 
 impl BiasSlot {
-    /// The bias of a node with outputs like `y`: the third input of a layer, or the constant that an Add adds to a
-    /// MatMul's output and `is_quantized` is false for. `None` where the node can have no bias, or the bias is not a
-    /// finite constant vector.
+    /// Finds the bias of a node whose output is shaped like `y`: the third input of a layer, or the constant that an
+    /// Add adds to a MatMul's output, unless `is_quantized` holds for the constant's input index. `None` where the node
+    /// can have no bias, or the bias is not a finite constant vector.
     pub fn of(net: &Network, node: &NodeProto, y: &Value, is_quantized: impl Fn(usize) -> bool) -> Option<BiasSlot> {
         let plain = |name: &str| -> Option<Vec<f32>> {
             let stored = net.index.initializer(name)?;
@@ -84,14 +85,14 @@ impl BiasSlot {
         fits.then(|| BiasSlot { bounds: net.bounds_behind(node), channels, input_idx, values })
     }
 
-    /// Sums after the activation function, per sample and channel.
+    /// Returns sums over the outputs after the activation function, per sample and channel.
     pub fn sums(&self, outputs: &[&Value]) -> Vec<Vec<ChannelSum>> {
         outputs.par_iter().map(|value| self.channels.sums(value, self.bounds)).collect()
     }
 }
 
 impl<'a> BiasCorrector<'a> {
-    /// A corrector for the method `name`.
+    /// Makes a corrector for the method `name`.
     ///
     /// # Errors
     /// If the model has no graph.
@@ -101,13 +102,13 @@ impl<'a> BiasCorrector<'a> {
         Ok(BiasCorrector { name, grids })
     }
 
-    /// The changes that a hook must declare.
+    /// Returns the changes that a hook must declare.
     pub fn touched(&self) -> Touched {
         Touched { biases: Some(self.name), ..Touched::default() }
     }
 
-    /// Gives the candidate a new bias. `by` returns the shift of each output channel from the bias and the outputs;
-    /// empty for none.
+    /// Gives the candidate a new bias, and returns the outputs with this bias. `by` returns the shift of each output
+    /// channel from the bias and the outputs; empty for none.
     ///
     /// # Errors
     /// If there is no memory for a copy of the outputs.
@@ -173,7 +174,7 @@ impl LayerHook for RuledBias<'_> {
     }
 }
 
-/// Correction by the means of the float network's outputs.
+/// Returns the correction to the means of the float network's outputs.
 fn by_float(_: &Network, at: &NodeAt, _: &Candidate, slot: &BiasSlot, outputs: &[Vec<Value>]) -> Vec<f64> {
     // Empty where the pass that ran the float network had nothing to correct.
     let float = at.float_sums(|| slot.sums(&at.float_outputs().collect::<Vec<_>>()));
@@ -181,7 +182,7 @@ fn by_float(_: &Network, at: &NodeAt, _: &Candidate, slot: &BiasSlot, outputs: &
     correction(float, &slot.sums(&quantized))
 }
 
-/// The first output of every sample.
+/// Returns the first output of every sample.
 fn firsts(outputs: &mut [Vec<Value>]) -> impl ParallelIterator<Item = &mut Value> {
     outputs.par_iter_mut().map(|outputs| &mut outputs[0])
 }

@@ -6,7 +6,7 @@ use crate::simulate::{ActivationBounds, Candidate, LayerHook, Network, NoHook, N
 use crate::tune::method::{Action, LayerContext, Method};
 use anyhow::Result;
 
-/// Corrects biases by the mean error that quantizing the layer's own output causes, in small steps.
+/// The method that corrects biases, in small steps, by the mean error that quantizing the layer's own output causes.
 pub const BIAS_CALIBRATION: Method = Method {
     name: "bias-calibration",
     title: "bias calibration",
@@ -16,7 +16,7 @@ pub const BIAS_CALIBRATION: Method = Method {
     action: Action::Layer(hook),
 };
 
-/// Bias correction by the float network leaves nothing to calibrate.
+/// Creates the hook; an empty one where bias correction by the float network leaves nothing to calibrate.
 fn hook<'a>(context: &'a LayerContext<'a>) -> Result<Box<dyn LayerHook + 'a>> {
     match context.has(BIAS.name) {
         true => Ok(Box::new(NoHook)),
@@ -30,8 +30,8 @@ fn hook<'a>(context: &'a LayerContext<'a>) -> Result<Box<dyn LayerHook + 'a>> {
 /// Share of a sample's error by which a bias moves, as in TI's tool.
 const CALIBRATION_FACTOR: f64 = 0.01;
 
-/// The correction of each output channel by TI's bias calibration. Each sample adds a share of the mean error that
-/// quantizing the outputs causes. The float network is not needed.
+/// Returns the correction of each output channel by TI's bias calibration. Each sample adds a share of the mean error
+/// that quantizing the outputs causes. The float network is not needed.
 ///
 /// Source: `bias_calibration_factor` of TI's edgeai-torchmodelopt, 0.001 to 0.01.
 pub fn calibration<'v>(
@@ -60,8 +60,8 @@ pub fn calibration<'v>(
     by
 }
 
-/// Correction by the quantization error of the outputs, or of the Relu or Clip after them; empty where neither is
-/// quantized.
+/// Returns the correction by the quantization error of the outputs, or of the Relu or Clip after them; empty where
+/// neither tensor is quantized.
 fn by_grid(net: &Network, at: &NodeAt, candidate: &Candidate, slot: &BiasSlot, outputs: &[Vec<Value>]) -> Vec<f64> {
     let (node, bounds) = net.activation_behind(at.node).unwrap_or((at.node, ActivationBounds::ALL));
     let params = node.output.first().and_then(|name| candidate.view().params(name));

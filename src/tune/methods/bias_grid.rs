@@ -1,8 +1,8 @@
 //! Biases stored as integers of few bits, with quantization parameters of their own.
 //!
 //! Their grid moves every channel by up to half a step. The forward pass fake-quantizes these biases, so that later
-//! layers see the error. Of the grids that the table allows, it takes the one with the least change after the layer's
-//! activation function: the bias of a channel that never fires may saturate.
+//! layers see the error. Of the grids that the table allows, it takes the grid with the least change after the layer's
+//! activation function. So the bias of a channel that never fires may saturate.
 
 use crate::engine::Value;
 use crate::observers::Observer;
@@ -17,14 +17,14 @@ use crate::tune::setup::WeightScheme;
 use anyhow::Result;
 use std::collections::BTreeMap;
 
-/// The types of biases that have their own.
+/// The types of biases that have quantization parameters of their own.
 pub struct BiasGrids<'a> {
     types: BTreeMap<Edge, &'a QType>,
     observer: &'a Observer,
 }
 
 impl<'a> BiasGrids<'a> {
-    /// The types of the biases in `placement`, and of layers that may get a bias.
+    /// Collects the types of the biases in `placement`, and of new biases that layers without one may get.
     pub fn of(graph: &GraphProto, placement: &Placement, plan: &QuantPlan, table: WeightScheme<'a>) -> BiasGrids<'a> {
         let WeightScheme { scheme, observer } = table;
         let new = |(node_idx, node): (usize, &NodeProto)| {
@@ -36,7 +36,8 @@ impl<'a> BiasGrids<'a> {
         BiasGrids { types: placement.biases.iter().chain(&new).filter_map(of).collect(), observer }
     }
 
-    /// The candidate grids of the bias at an input of a node; `None` where it has no type of its own.
+    /// Returns the candidate grids for the bias at `edge` with these values; `None` where the bias has no type of its
+    /// own.
     ///
     /// # Errors
     /// If the values have no grid.
@@ -45,7 +46,8 @@ impl<'a> BiasGrids<'a> {
     }
 }
 
-/// The quantizer that the table gives a new bias, with an empty tensor name; `None` for a bias that stays float.
+/// Returns the quantizer that the table gives a new bias, with an empty tensor name; `None` for a bias that stays
+/// float.
 pub fn new_quantizer(
     node: &NodeProto,
     edge: Edge,
@@ -64,8 +66,8 @@ pub fn new_quantizer(
     quantized.then_some(BiasQuantizer { tensor, qtype, input, weight, edge })
 }
 
-/// The grid with the least squared change after the activation function when `bias` is fake-quantized. `outputs` still
-/// have the float bias.
+/// Returns the grid with the least squared change after the activation function when `bias` is fake-quantized.
+/// `outputs` still have the float bias.
 pub fn least_changing(
     grids: Vec<QuantParams>,
     bias: &[f32],

@@ -26,8 +26,8 @@ pub struct ChannelScales {
 }
 
 impl ChannelScales {
-    /// Runs the samples at `positions` of the data and chooses scales for the groups where they promise a gain; runs
-    /// nothing without groups. Keeps the list of groups skipped before.
+    /// Runs the samples at `positions` of the data and chooses scales for the groups for which they promise a gain.
+    /// Runs nothing without groups. Groups without scales are added to the given list of skipped groups.
     ///
     /// # Errors
     /// If the engine does not run the model or a sample.
@@ -57,26 +57,26 @@ impl ChannelScales {
         Ok(scales)
     }
 
-    /// Number of groups with channel scales.
+    /// Returns the number of groups with channel scales.
     pub fn n_groups(&self) -> usize {
         self.chosen.len()
     }
 
-    /// The edits that apply the scales to the model.
+    /// Returns the edits that apply the scales to the model.
     ///
     /// # Errors
-    /// If a group cannot take its scales, which does not happen for a chosen one.
+    /// If a group cannot take its scales, which does not happen for a chosen group.
     pub fn edits(&self) -> Result<Vec<ModelEdit>> {
         Ok(self.chosen.iter().map(|(group, scales)| group.edits(scales)).collect::<Result<Vec<_>>>()?.concat())
     }
 
-    /// Factors on the channels of each scaled tensor.
+    /// Returns the factors on the channels of each scaled tensor.
     pub fn scalings(&self) -> BTreeMap<String, ChannelScaling> {
         let tensors = self.chosen.iter().flat_map(|(group, scales)| group.tensors.iter().map(move |one| (one, scales)));
         tensors.map(|((tensor, channels), scales)| (tensor.clone(), channels.scaling(scales))).collect()
     }
 
-    /// One line per group: tensor, producers, readers and scales.
+    /// Returns one line per group: tensor, producers, readers and scales.
     pub fn groups(&self, graph: &GraphProto) -> Vec<String> {
         let names = |ends: &[End]| -> String {
             ends.iter().map(|end| node_name(&graph.node[end.node])).collect::<Vec<_>>().join(", ")
@@ -96,7 +96,7 @@ impl ChannelScales {
     }
 }
 
-/// Runs samples of the data and collects statistics of the watched tensors' channels.
+/// Runs samples of the data and collects statistics of the observed tensors' channels.
 fn look(
     model: &ModelProto,
     shapes: &Shapes,

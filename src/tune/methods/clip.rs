@@ -6,8 +6,8 @@ use crate::tune::method::{Action, LayerContext, Method};
 use crate::tune::weights::{WeightRule, WeightSearch};
 use anyhow::Result;
 
-/// Chooses the scales of weights with the least error at the layer's output. Tried by default only where some weights
-/// have few bits (docs/design/rounding.md).
+/// The method that chooses the scales of weights with the least error at the layer's output. Tried by default only
+/// where some weights have few bits (docs/design/rounding.md).
 pub const CLIP: Method = Method {
     name: "clip",
     title: "weight range search",
@@ -17,7 +17,7 @@ pub const CLIP: Method = Method {
     action: Action::Layer(hook),
 };
 
-/// Learned rounding chooses the scales, too.
+/// Creates the hook; an empty one beside learned rounding, which chooses the scales as well.
 fn hook<'a>(context: &'a LayerContext<'a>) -> Result<Box<dyn LayerHook + 'a>> {
     match context.has(ROUNDING.name) {
         true => Ok(Box::new(NoHook)),

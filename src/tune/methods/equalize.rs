@@ -11,7 +11,7 @@ use crate::tune::method::{Action, FloatProposal, Method, ModelContext};
 use crate::tune::setup::Setup;
 use anyhow::{Context, Result, ensure};
 
-/// Channel scales between consecutive layers: [`crate::equalize`].
+/// The method of channel scales between consecutive layers: [`crate::equalize`].
 pub const EQUALIZE: Method = Method {
     name: "equalize",
     title: "equalization",
@@ -61,7 +61,7 @@ fn propose(context: &ModelContext) -> Result<FloatProposal> {
     })
 }
 
-/// The samples for the choice of channel scales, as positions in the data.
+/// Returns the samples for the choice of channel scales, as positions in the data.
 ///
 /// # Errors
 /// If there are too few samples.

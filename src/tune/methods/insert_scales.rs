@@ -1,4 +1,4 @@
-//! Channel scales by inserted Muls, where no node can absorb them and they gain on calibration samples.
+//! Channel scales by inserted Muls, where no node can absorb the scales and they gain on calibration samples.
 
 use super::channel_scales::ChannelScales;
 use super::equalize::looked_at;
@@ -9,7 +9,7 @@ use crate::place::place;
 use crate::tune::method::{Action, FloatProposal, Method, ModelContext};
 use anyhow::Result;
 
-/// Channel scales before layers that [`EQUALIZE`](super::equalize::EQUALIZE) does not reach.
+/// The method that inserts channel scales before layers that [`EQUALIZE`](super::equalize::EQUALIZE) does not reach.
 pub const INSERT_SCALES: Method = Method {
     name: "insert-scales",
     title: "inserted channel scales",
@@ -22,7 +22,7 @@ pub const INSERT_SCALES: Method = Method {
 /// Least promised gain of an inserted Mul: half of the quantization error, because it is an extra operator.
 const SCALES: ScaleOptions = ScaleOptions { least_gain_db: 3.0, least_share: 0.0 };
 
-/// Proposes Muls from some of the samples.
+/// Proposes Muls, with channel scales chosen on some of the samples.
 ///
 /// # Errors
 /// If there are too few samples, or they cannot be run.

@@ -1,10 +1,10 @@
-//! First layers that stay float, or get wider types, where a gate reads their quantized output at a high cost, or where they
-//! multiply raw features.
+//! First layers that stay float, or get wider types, because a gate reads their quantized output at a high cost, or
+//! because they multiply raw features.
 //!
 //! The channels of a first convolution have very different ranges. Where SiLU, hard-swish or another gate reads its
-//! quantized output, no channel scale can pass the gate, and all later layers inherit the loss. On a target without float
-//! the layers and their gates become a region of wider types, with a conversion at each border. Raw features have ranges of all kinds,
-//! and 8 bits of them are the largest error of networks that read sensors, coordinates or states.
+//! quantized output, no channel scale can pass the gate, and all later layers inherit the loss. On a target without
+//! float the layers and their gates become a region of wider types, with a conversion at each border. Raw features have
+//! ranges of all kinds. Their 8 bits cause the largest error of networks that read sensors, coordinates or states.
 
 use crate::calibrate::CalibrationStatistics;
 use crate::diag::count;
@@ -27,7 +27,7 @@ use crate::tune::variants::{Trial, Variant};
 use anyhow::Result;
 use std::collections::BTreeSet;
 
-/// Leaves first layers float, or gives them wider types.
+/// The method that leaves first layers float, or gives them wider types.
 pub const KEEP_FIRST: Method = Method {
     name: "keep-first",
     title: "first layers",
@@ -42,14 +42,15 @@ const MAX_DEPTH: usize = 2;
 /// Operators that are a gate or begin one.
 const GATES: [&str; 8] = ["Sigmoid", "HardSigmoid", "HardSwish", "Mul", "Tanh", "Softplus", "Gelu", "Mish"];
 
-/// Leaves the first layers float or gives them wider types, or the next ones too, where that gains.
+/// Leaves the first layers float or gives them wider types, where that gains. Then tries the same with the next layers
+/// added.
 fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Option<Evaluation>) -> Result<Chosen> {
     let ChoiceContext { setup, methods, calibration } = *context;
     let mut chosen = Chosen::default();
     let Some(data) = setup.samples.filter(|_| !setup.has_given_ranges && !setup.has_goal) else { return Ok(chosen) };
     let PlannedModel { model, placement, edits, .. } = planned.clone();
     let graph = model.graph()?;
-    // Layers that were tried are changed in the next attempt, accepted or not.
+    // Layers that were tried are part of the next attempt, whether they were accepted or not.
     let mut layers: BTreeSet<usize> = BTreeSet::new();
     for _ in 0..MAX_DEPTH {
         let n_before = layers.len();
@@ -97,7 +98,7 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
     Ok(chosen)
 }
 
-/// The plan with `layers` and their gates float.
+/// Makes the variant with `layers` and their gates float.
 fn left_float(
     setup: Setup,
     (model, placement): (&ModelProto, &Placement),
@@ -121,8 +122,8 @@ fn left_float(
     Ok(Variant::of_plan(model, &placement, decided))
 }
 
-/// The plan with `layers` and their gates in a region of wider types. `None` where the region has no row for a layer, or an
-/// output of the network would be in it.
+/// Makes the variant with `layers` and their gates in a region of wider types. `None` where the region has no row for a
+/// layer, or would hold an output of the network.
 fn widened(
     setup: Setup,
     model: &ModelProto,
@@ -152,15 +153,15 @@ fn widened(
     Ok(Some(Variant { edits, statistics, ..Variant::of_plan(&changed, &placement, decided) }))
 }
 
-/// Quantized layers with a weight that no other of them precedes, besides those in `without`.
+/// Returns the quantized layers with a weight that no other such layer precedes. Layers in `without` do not count.
 fn first_layers(graph: &GraphProto, placement: &Placement, without: &BTreeSet<usize>) -> Vec<usize> {
     let edges = placement.weights.iter().flat_map(|weight| &weight.edges);
     let layers: BTreeSet<usize> = edges.map(|edge| edge.0).filter(|layer| !without.contains(layer)).collect();
     layers_at_end(graph, NetworkEnd::First, |node_idx| layers.contains(&node_idx))
 }
 
-/// Whether these first layers are matrix products of the network's inputs with a share of the multiply-adds that may stay
-/// float, and not all that is quantized. A transformer's are products of embeddings.
+/// Whether the layers `first` are matrix products of the network's inputs, have few enough multiply-adds to stay float,
+/// and are not all quantized layers. Never in a transformer, whose first layers multiply embeddings.
 fn are_of_features(setup: Setup, graph: &GraphProto, placement: &Placement, first: &[usize]) -> bool {
     let shape = |name: &str| setup.value_info.shape(name).map(<[usize]>::to_vec);
     let cost = |node: &NodeProto| multiply_adds(node, shape).unwrap_or(0) as f64;

@@ -1,8 +1,8 @@
 //! Bias correction for each layer's own quantization error, with inputs of the float network.
 //!
 //! The shift of output channel o is the mean of W x - Ŵ Q(x): x is the layer's input in the float network, Q(x) its
-//! fake-quantized value, W and Ŵ the float and the quantized weight. Errors of earlier layers stay out: on detectors
-//! and transformers a bias that absorbs them does harm.
+//! fake-quantized value, W and Ŵ the float and the quantized weight. Errors of earlier layers do not count: on
+//! detectors and transformers a bias that absorbs them does harm.
 
 use super::bias::{BIAS, BiasCorrector};
 use crate::engine::Value;
@@ -14,7 +14,7 @@ use crate::tune::weights::{LayerProduct, input_means};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 
-/// Corrects biases by the mean error of each layer alone.
+/// The method that corrects biases by the mean error of each layer alone.
 pub const LOCAL_BIAS: Method = Method {
     name: "local-bias",
     title: "local bias correction",
@@ -24,7 +24,7 @@ pub const LOCAL_BIAS: Method = Method {
     action: Action::Layer(hook),
 };
 
-/// Correction by the float network's outputs replaces this one.
+/// Creates the hook; an empty one where correction by the float network's outputs replaces it.
 fn hook<'a>(context: &'a LayerContext<'a>) -> Result<Box<dyn LayerHook + 'a>> {
     if context.has(BIAS.name) {
         return Ok(Box::new(NoHook));
@@ -74,8 +74,9 @@ impl LayerHook for LocalBias<'_> {
     }
 }
 
-/// Mean over samples and positions of the float output minus the quantized one, per output channel. Both outputs have
-/// float inputs. `None` for other nodes.
+/// Returns the mean over samples and positions of the float output minus the quantized one, per output channel. Both
+/// outputs are computed from the input in the float network. `None` for a node that is not a layer with a quantized
+/// weight.
 fn mean_error(net: &Network, at: &NodeAt, candidate: &Candidate, tokens: &[TokenMask]) -> Result<Option<Vec<f64>>> {
     let Some(planned) = candidate.view().weight_at((at.node_idx, 1)).map(|idx| &candidate.plan.weights[idx]) else {
         return Ok(None);

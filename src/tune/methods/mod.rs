@@ -38,7 +38,7 @@ pub const METHODS: &[Method] = &[
     rounding::ROUNDING,
 ];
 
-/// The names of a list such as `bias` and `rounding`; `none` alone is the empty list.
+/// Checks a list of method names such as `bias` and `rounding`, and returns it. `none` alone is the empty list.
 ///
 /// # Errors
 /// If a name is unknown.
@@ -54,24 +54,25 @@ pub fn names(list: &[String]) -> Result<Vec<&'static str>> {
     list.iter().map(|found| name(found.trim())).collect()
 }
 
-/// The methods with these names.
+/// Returns the methods with these names.
 pub fn named(names: &[&str]) -> Methods {
     Methods::among(METHODS, |method| names.contains(&method.name))
 }
 
-/// The methods that are tried where the user names none.
+/// Returns the methods that are tried where the user names none.
 pub fn tried(case: Case) -> Methods {
     Methods::among(METHODS, |method| (method.is_tried)(case))
 }
 
-/// The methods of a run that come before the plan.
+/// Returns the methods of a run before its plan is known.
 pub fn before_plan(setup: &Setup, placement: &Placement) -> Methods {
     let transformer = placement.is_transformer;
     let case = Case { effort: setup.options.effort, few_bits: false, rounding_matters: false, transformer };
     setup.options.methods.as_ref().map_or_else(|| tried(case), |names| named(names))
 }
 
-/// The methods of a run for a plan. Range search is added where observers are to be chosen per tensor.
+/// Returns the methods of a run for a plan. Range search is added where some tensors have candidate ranges of several
+/// observers.
 pub fn of_plan(setup: &Setup, placement: &Placement, plan: &QuantPlan) -> Methods {
     let few_bits = plan.weights.iter().any(|weight| weight.qtype.bits < 7);
     let (rounding_matters, transformer) = (plan.rounding_matters(), placement.is_transformer);

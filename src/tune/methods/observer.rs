@@ -13,7 +13,7 @@ use crate::tune::setup::{Evaluation, PlannedModel};
 use crate::tune::variants::{Trial, Variant};
 use anyhow::{Context, Result};
 
-/// Tries another range observer for all activations.
+/// The method that tries other range observers for all activations.
 pub const OBSERVER: Method = Method {
     name: "observer",
     title: "observer search",
@@ -23,7 +23,7 @@ pub const OBSERVER: Method = Method {
     action: Action::Choice(choose),
 };
 
-/// The table's observer that others are tried against.
+/// The only observer of a table that others are tried against.
 const DEFAULT: &str = "mse";
 /// The other observers, each with its thresholds and the overlap of the plan below which it is tried.
 const RIVALS: [(&str, Acceptance, f64); 3] = [
@@ -35,13 +35,13 @@ const RIVALS: [(&str, Acceptance, f64); 3] = [
 const POOR: f64 = 0.9;
 
 /// Tries other range observers of activations, unless the user named one. Replaces the plan and `known` by those of the
-/// best.
+/// best observer.
 fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Option<Evaluation>) -> Result<Chosen> {
     let ChoiceContext { setup, methods, calibration } = *context;
     let is_wanted =
         !setup.observers.is_given && setup.observers.activation.spelling == DEFAULT && !setup.has_given_ranges;
     let PlannedModel { model, placement, plan, .. } = &*planned;
-    // As in transformers: inputs of linear layers hold every value, whatever the observer.
+    // Most ranges hold every value whatever the observer, as those of linear inputs in transformers do.
     let n_fixed = placement.activations.iter().filter(|quantizer| quantizer.keeps_ends()).count();
     if !is_wanted || 2 * n_fixed > placement.activations.len() {
         return Ok(Chosen::default());

@@ -5,9 +5,10 @@ use crate::tune::method::{Action, LayerContext, Method};
 use crate::tune::weights::{WeightRule, WeightSearch};
 use anyhow::Result;
 
-/// Learns integers of weights that reproduce the layer's float output. It runs without range search
-/// (docs/design/observers.md). Below level 3 it is where the rounding of weights is most of the error (few bits, one
-/// scale, or activations of more than 8 bits), and for transformers, whose linear layers gain most.
+/// The method that learns integers of weights, so that they reproduce the layer's float output. It runs without range
+/// search (docs/design/observers.md). At efforts 1 and 2 it is tried only where the rounding of weights is most of the
+/// error (few bits, one scale, or activations of more than 8 bits), and for transformers, whose linear layers gain
+/// most.
 pub const ROUNDING: Method = Method {
     name: "rounding",
     title: "learned rounding",

@@ -3,13 +3,13 @@
 //! With scales s a layer's input x becomes x / s and its weight W becomes W s, where channel j has
 //! `s_j = max |x_j|^a / max |W_j|^(1 - a)`. The producer of x absorbs 1 / s where it feeds nothing else, as the gain of
 //! a normalization does; elsewhere a Mul is inserted. The exponent a is chosen by the outputs of the network: the error
-//! of single layers misleads. Source: Xiao et al. 2022, arXiv 2211.10438, section 4. With that exponent channels are
-//! shifted, too: `x / s` becomes `(x - c) / s` with c in the middle of a channel's range, where the biases of all
-//! readers can absorb c.
+//! of single layers misleads. Source: Xiao et al. 2022, arXiv 2211.10438, section 4. Then channels are shifted as well,
+//! with this exponent or the next lower one: `x / s` becomes `(x - c) / s` with c in the middle of a channel's range,
+//! where the biases of all readers can absorb c.
 //!
 //! The larger the exponent, the more channels fill the range, and the more often an unseen sample exceeds it. Where a
-//! transformer was observed on few samples, half of those that choose give the channels' ranges and the others choose;
-//! the scales that are written follow from all.
+//! transformer was observed on few samples, one half of the evaluation samples gives the channels' ranges, and the
+//! other half chooses the exponent. The scales that are written follow from all samples.
 
 use super::local_bias::LOCAL_BIAS;
 use crate::calibrate::{CalibrationStatistics, channel_extremes};
@@ -31,7 +31,7 @@ use crate::tune::variants::{Best, Trial, Variant};
 use anyhow::{Context, Result};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Channel scales for the linear layers of a transformer.
+/// The method of channel scales for the linear layers of transformers.
 pub const SMOOTH: Method = Method {
     name: "smooth",
     title: "smoothing",
@@ -42,9 +42,9 @@ pub const SMOOTH: Method = Method {
     action: Action::Choice(choose),
 };
 
-/// Candidate exponents of the largest activations.
+/// Candidate exponents `a`.
 const EXPONENTS: &[f64] = &[0.5, 0.7, 0.85, 0.95];
-/// Candidate exponents where an inserted Mul reads integers: activations gain nothing, but rows of weights become
+/// Candidate exponents where an inserted Mul reads integers. Activations then gain nothing, but rows of weights become
 /// alike.
 const EXPONENTS_OF_WEIGHTS: &[f64] = &[0.0, 0.25, 0.5];
 /// Minimum samples for the choice of an exponent.
@@ -52,7 +52,7 @@ const LEAST_SAMPLES: usize = 16;
 /// Lower limit of a channel's and a weight's largest value.
 const LEAST: f64 = 1e-5;
 
-/// Applies the best of the exponents, where it gains.
+/// Applies the channel scales of the best exponent, where they gain. Then shifts channels, where that gains more.
 fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Option<Evaluation>) -> Result<Chosen> {
     let ChoiceContext { setup, calibration, .. } = *context;
     let Some(data) = setup.samples.filter(|_| !setup.has_given_ranges) else { return Ok(Chosen::default()) };
@@ -145,8 +145,9 @@ fn climb(
     Ok((climb.best(), tried))
 }
 
-/// The position of the best exponent on the second half of the samples, which begin at position `start`, where the first
-/// half gives the channels' ranges; and the outcomes of the other exponents.
+/// Finds the best exponent on the second half of the samples, with the channels' ranges of the first half. The samples
+/// begin at position `start` in the order by content. Returns the position of the exponent, and the outcomes of the
+/// others.
 fn choose_by_half(
     context: &ChoiceContext,
     planned: &PlannedModel,
@@ -170,7 +171,7 @@ fn choose_by_half(
     Ok((best, of_others.map(|(_, outcome)| outcome).collect()))
 }
 
-/// A hill climb over neighbouring positions: two in the middle, then on from the better one while that gains.
+/// A hill climb over neighboring positions: two in the middle, then on from the better one while that gains.
 struct Climb {
     gains: Vec<Option<f64>>,
 }
@@ -184,14 +185,14 @@ impl Climb {
         self.gains[which] = Some(gain);
     }
 
-    /// The position with the largest gain; the middle before anything was tried.
+    /// Returns the position with the largest gain; the middle before anything was tried.
     fn best(&self) -> usize {
         let tried = self.gains.iter().enumerate().filter_map(|(which, gain)| Some((which, (*gain)?)));
         let best = tried.reduce(|best, other| if other.1 > best.1 { other } else { best });
         best.map_or((self.gains.len() - 1) / 2, |(which, _)| which)
     }
 
-    /// The next position to try: the best one or a neighbour of it.
+    /// Returns the next position to try: the best position or a neighbor of it.
     fn untried(&self) -> Option<usize> {
         let best = self.best();
         let around = [Some(best), best.checked_add(1), best.checked_sub(1)];
@@ -224,8 +225,8 @@ struct Reach {
 }
 
 impl LinearInputs {
-    /// The groups of a model, with these extremes of channels by tensor; with `shifted`, channels are shifted where biases
-    /// allow it.
+    /// Finds the groups of a model. `channels` holds the extremes of channels by tensor. With `shifted`, channels are
+    /// shifted where biases allow it.
     fn of(
         setup: Setup,
         planned: &PlannedModel,
@@ -259,7 +260,7 @@ impl LinearInputs {
         for group in all {
             let is_of_layers = group.consumers.iter().all(|end| linear.contains(&source(&end.tensor)));
             let reach = || Reach::of(&group, &index, graph, |tensor| channels.get(&source(tensor)));
-            // Excluded: other quantized tensors of the group, whose scaled ranges were not observed.
+            // A group with other quantized tensors is left out, because their scaled ranges were not observed.
             let others =
                 group.tensors.keys().filter(|tensor| !group.consumers.iter().any(|end| end.tensor == **tensor));
             if !group.consumers.is_empty()
@@ -269,7 +270,8 @@ impl LinearInputs {
             {
                 let middles = reach.middles();
                 let mut shift = if shifted { shift(&group, graph, &index, &middles) } else { None }.unwrap_or_default();
-                // A bias can absorb one offset, not two: that of a layer whose output the next one reads directly.
+                // A bias can absorb one offset, not two. Two groups share a bias where a linear layer reads the output
+                // of another.
                 let constants: BTreeSet<String> = shift.iter().filter_map(replaced).collect();
                 if constants.is_disjoint(&shifted_constants) {
                     shifted_constants.extend(constants);
@@ -286,7 +288,7 @@ impl LinearInputs {
         Ok(LinearInputs { muls, groups })
     }
 
-    /// The model with channel scales for an exponent.
+    /// Makes the variant with the channel scales of an exponent.
     fn smoothed(
         &self,
         setup: Setup,
@@ -336,7 +338,8 @@ impl LinearInputs {
 }
 
 impl Reach {
-    /// `None` where the channels of an input were not observed or have no value.
+    /// Returns the ranges of a group's channels; `None` where the channels of an input were not observed, or a reader's
+    /// weight is not constant.
     fn of<'a>(
         group: &EqualizationGroup,
         index: &GraphIndex,
@@ -361,7 +364,7 @@ impl Reach {
         Some(reach)
     }
 
-    /// The middle of each channel's range.
+    /// Returns the middle of each channel's range.
     fn middles(&self) -> Vec<f32> {
         self.inputs.iter().map(|extremes| extremes.get().map_or(0.0, |(min, max)| min / 2.0 + max / 2.0)).collect()
     }
@@ -373,7 +376,7 @@ impl Reach {
         }
     }
 
-    /// One scale per channel, with geometric mean 1.
+    /// Returns one scale per channel, with geometric mean 1.
     fn scales(&self, exponent: f64) -> Vec<f32> {
         let log = |(extremes, weight): (&Extremes, &f64)| {
             let input = extremes.get().map_or(0.0, |(min, max)| f64::from(max.max(-min)));

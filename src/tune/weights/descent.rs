@@ -19,7 +19,8 @@ pub struct Bowl<'a> {
 }
 
 impl<'a> Bowl<'a> {
-    /// The error for `H`, `[n_in, n_in]`, and the means of the inputs where they count.
+    /// Prepares the error for `H`, `[n_in, n_in]`, and the means of the inputs; these are empty where the mean error
+    /// does not count.
     pub fn new(h: &'a Matrix, means: &'a [f64]) -> Bowl<'a> {
         let mean = |k: usize| means.get(k).copied().unwrap_or_default();
         let curvature: Vec<f64> = (0..h.n_rows()).map(|k| h[(k, k)] + mean(k).powi(2)).collect();
@@ -46,7 +47,7 @@ impl<'a> Bowl<'a> {
                 if by == 0.0 || !by.is_finite() {
                     continue;
                 }
-                // A tie at half a step would go to and fro.
+                // A tie at half a step would move back and forth.
                 let change = by * (by * self.curvature[j] - 2.0 * slope[j]);
                 if change >= 0.0 {
                     continue;

@@ -41,7 +41,7 @@ fn ints(node: &NodeProto, name: &str) -> Option<Vec<i64>> {
     node::attribute(node, name).map(|attribute| attribute.ints.clone())
 }
 
-/// The two spatial values of an attribute: `default` where it is absent, `[default, n]` for one axis.
+/// Returns the two spatial values of an attribute: `default` where it is absent, `[default, n]` for one axis.
 fn pair(values: Option<Vec<i64>>, default: i64) -> Option<[i64; 2]> {
     match values.as_deref() {
         None | Some([]) => Some([default, default]),
@@ -51,7 +51,7 @@ fn pair(values: Option<Vec<i64>>, default: i64) -> Option<[i64; 2]> {
     }
 }
 
-/// Sizes of two spatial axes.
+/// Returns the sizes of two spatial axes; one axis counts as `[1, n]`.
 fn two(spatial: &[usize]) -> Option<[usize; 2]> {
     match *spatial {
         [w] => Some([1, w]),
@@ -60,7 +60,7 @@ fn two(spatial: &[usize]) -> Option<[usize; 2]> {
     }
 }
 
-/// Strides and dilations.
+/// Reads the strides and dilations; `None` for three axes, or a value that is not positive.
 fn steps(node: &NodeProto) -> Option<([usize; 2], [usize; 2])> {
     let unsigned = |values: [i64; 2]| Some([values[0].try_into().ok()?, values[1].try_into().ok()?]);
     let strides: [usize; 2] = unsigned(pair(ints(node, "strides"), 1)?)?;
@@ -68,7 +68,7 @@ fn steps(node: &NodeProto) -> Option<([usize; 2], [usize; 2])> {
     (strides.iter().chain(&dilations).all(|n| *n > 0)).then_some((strides, dilations))
 }
 
-/// The padding before the first position. The padding at the end is implied by the output's shape.
+/// Returns the padding before the first position. The padding at the end is implied by the output's shape.
 fn declared_pads(node: &NodeProto) -> Option<[isize; 2]> {
     match ints(node, "pads").unwrap_or_default()[..] {
         [] => Some([0, 0]),
@@ -79,9 +79,9 @@ fn declared_pads(node: &NodeProto) -> Option<[isize; 2]> {
 }
 
 impl LayerProduct {
-    /// The node as a matrix product, for an input like `input` and a second input (the weight) of shape `weight`.
-    /// `None` for other operators, three spatial axes, a transposed or scaled Gemm, and a ConvTranspose with implicit
-    /// padding.
+    /// Returns the node as a matrix product, for an input like `input` and a second input (the weight) of shape
+    /// `weight`. `None` for other operators, three spatial axes, a transposed or scaled Gemm, and a ConvTranspose with
+    /// implicit padding.
     pub fn of(node: &NodeProto, weight: &[usize], input: &Value) -> Option<LayerProduct> {
         match (node.op_type(), weight) {
             ("Conv" | "ConvTranspose", &[first, per_group, ref spatial @ ..]) => {
@@ -102,8 +102,8 @@ impl LayerProduct {
         }
     }
 
-    /// A convolution with a weight of shape `[first, per_group, spatial…]`: output channels and input channels per
-    /// group, or input channels and output channels per group where it is transposed.
+    /// Describes a convolution with a weight of shape `[first, per_group, spatial…]`: output channels and input
+    /// channels per group, or input channels and output channels per group where it is transposed.
     fn convolution(
         node: &NodeProto,
         [first, per_group]: [usize; 2],
@@ -143,7 +143,7 @@ impl LayerProduct {
         fits.then_some(LayerProduct { kind, n_out, n_in, groups })
     }
 
-    /// The weight axis of output channels.
+    /// Returns the weight axis of output channels.
     pub fn out_axis(&self) -> usize {
         match self.kind {
             ProductKind::Conv { .. } | ProductKind::Product { transposed: true } => 0,
@@ -151,7 +151,7 @@ impl LayerProduct {
         }
     }
 
-    /// Index into the weight of row `o`, column `k`.
+    /// Returns the index into the weight of row `o`, column `k`.
     pub fn at(&self, o: usize, k: usize) -> usize {
         match &self.kind {
             ProductKind::Product { transposed: false } => k * self.n_out + o,
@@ -165,12 +165,12 @@ impl LayerProduct {
         }
     }
 
-    /// Number of positions in one sample's output `y`.
+    /// Returns the number of positions in one sample's output `y`.
     pub fn n_positions(&self, y: &Value) -> usize {
         y.shape().iter().product::<usize>() / self.n_out.max(1)
     }
 
-    /// Index into the output `y` of channel `o` at position `p`.
+    /// Returns the index into the output `y` of channel `o` at position `p`.
     pub fn out_at(&self, y: &Value, o: usize, p: usize) -> usize {
         match self.kind {
             ProductKind::Product { .. } => p * self.n_out + o,
@@ -181,7 +181,8 @@ impl LayerProduct {
         }
     }
 
-    /// The patches of group `group` at the positions `positions` of the output `y`: `[positions, n_in]`, row-major.
+    /// Returns the patches of group `group` at the positions `positions` of the output `y`: `[positions, n_in]`,
+    /// row-major.
     pub fn patches(&self, x: &Value, y: &Value, group: usize, positions: &[usize]) -> Vec<f32> {
         let Some(values) = x.f32s() else { return Vec::new() };
         let mut patches = Vec::with_capacity(positions.len() * self.n_in);
@@ -222,8 +223,8 @@ impl LayerProduct {
 }
 
 impl Window {
-    /// Index on `axis` of the input, of length `size`, that the kernel's `tap` reads for the output index `at`. `None`
-    /// in the padding, and between the positions of a transposed convolution.
+    /// Returns the index on `axis` of the input, of length `size`, that the kernel's `tap` reads for the output index
+    /// `at`. `None` in the padding, and between the positions of a transposed convolution.
     fn source(&self, transposed: bool, axis: usize, at: usize, tap: usize, size: usize) -> Option<usize> {
         let (stride, reach) = (self.strides[axis], (tap * self.dilations[axis]) as isize);
         let source = if transposed {

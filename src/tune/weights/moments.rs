@@ -11,7 +11,7 @@ use std::ops::Range;
 /// Maximum positions: this many per weight of a row, plus `MORE_POSITIONS`.
 const POSITIONS_PER_WEIGHT: usize = 40;
 const MORE_POSITIONS: usize = 10_000;
-/// Approximate number of positions that are multiplied at a time, or those of one sample where it has more.
+/// Approximate number of positions that are multiplied at a time. A sample with more positions is not divided.
 const POSITIONS_AT_A_TIME: usize = 256;
 
 /// Second moments of one group of channels.
@@ -52,7 +52,8 @@ impl Moments {
         self.n += part.n;
     }
 
-    /// Covariances where `centred`; otherwise means of the products, of `y` without `bias`.
+    /// Turns the sums into covariances where `centred`; otherwise into means of the products, with `bias` subtracted
+    /// from `y`.
     fn finish(mut self, centred: bool, bias: &[f32]) -> Moments {
         let n = self.n.max(1) as f64;
         let b = &self.b;
@@ -103,7 +104,8 @@ impl Part {
     }
 }
 
-/// The positions of each sample to read: at most about `wanted` in all, evenly spaced, without the padding in `tokens`.
+/// Returns a function from a sample to its positions to read: at most about `wanted` over all samples, evenly spaced,
+/// without the padding in `tokens`.
 fn positions<'a>(
     layer: &'a LayerProduct,
     y: &'a [Value],
@@ -119,7 +121,8 @@ fn positions<'a>(
     move |sample| all(sample).filter(|&p| counts(sample, p)).collect()
 }
 
-/// Calls `add` with the patches of one group at the positions of every sample. Returns their number, at least 1.
+/// Calls `add` with the patches of one group at the positions of every sample. Returns the number of patches, at least
+/// 1.
 fn each_patch(
     layer: &LayerProduct,
     [b, y]: [&[Value]; 2],
@@ -136,8 +139,8 @@ fn each_patch(
     n.max(1) as f64
 }
 
-/// Variances of the inputs of every group, or mean squares unless `centred`: `[groups, n_in]`. Of `y` only the shapes
-/// count.
+/// Returns the variances of the inputs of every group, or their mean squares unless `centred`: `[groups, n_in]`. Of `y`
+/// only the shapes count.
 pub fn variances(layer: &LayerProduct, LayerData { b, y, centred, tokens, .. }: LayerData) -> Vec<f64> {
     let positions = positions(layer, y, tokens, MORE_POSITIONS);
     let of = |group: usize| -> Vec<f64> {
@@ -156,8 +159,9 @@ pub fn variances(layer: &LayerProduct, LayerData { b, y, centred, tokens, .. }: 
     groups.concat()
 }
 
-/// Means of the inputs of every group over the samples: `[groups, n_in]`, each float and `quantized`. `quantized` must
-/// map 0 to 0, because convolutions pad with 0. Of `y` only the shapes count. The padding in `tokens` is left out.
+/// Returns the means of the inputs of every group over the samples, `[groups, n_in]`, each of the float and of the
+/// `quantized` values. `quantized` must map 0 to 0, because convolutions pad with 0. Of `y` only the shapes count. The
+/// padding in `tokens` is left out.
 pub fn input_means(
     layer: &LayerProduct,
     b: &[Value],
@@ -180,7 +184,7 @@ pub fn input_means(
     groups.concat()
 }
 
-/// Moments of every group over the samples; bit-identical for any number of threads.
+/// Returns the moments of every group over the samples, bit-identical for any number of threads.
 pub fn gather(layer: &LayerProduct, LayerData { b, y, bias, centred, tokens }: LayerData) -> Vec<Moments> {
     let positions = positions(layer, y, tokens, POSITIONS_PER_WEIGHT * layer.n_in + MORE_POSITIONS);
     let positions: Vec<Vec<usize>> = (0..b.len()).map(positions).collect();
@@ -207,7 +211,7 @@ pub fn gather(layer: &LayerProduct, LayerData { b, y, bias, centred, tokens }: L
     vec![sum.finish(centred, bias(0))]
 }
 
-/// Ranges of samples with enough positions for the cost of adding up their matrices.
+/// Divides the samples into ranges with enough positions each to be worth adding up their matrices.
 fn batches(positions: &[Vec<usize>]) -> Vec<Range<usize>> {
     let mut batches: Vec<Range<usize>> = Vec::new();
     let mut n = POSITIONS_AT_A_TIME;

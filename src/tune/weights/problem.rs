@@ -13,14 +13,14 @@ pub struct Bounds<'a> {
     pub low: i32,
     /// Largest integer.
     pub high: i32,
-    /// Limits on the sum of neighbouring weights.
+    /// Limits on the sum of neighboring weights.
     pub pairs: Option<Pairs>,
     /// Amount by which both limits are lower, for each weight of a row; empty where all have one zero point.
     pub shifts: &'a [i32],
 }
 
 impl Bounds<'_> {
-    /// Smallest and largest integer of weight `k` of a row, without the limits on pairs.
+    /// Returns the smallest and largest integer of weight `k` of a row, without the limits on pairs.
     pub(super) fn ends(&self, k: usize) -> (i32, i32) {
         let shift = self.shifts.get(k).copied().unwrap_or_default();
         (self.low - shift, self.high - shift)
@@ -31,7 +31,7 @@ impl Bounds<'_> {
         round_small((w / scale).clamp(f64::from(low), f64::from(high)))
     }
 
-    /// Smallest and largest integer of weight `k`, given the other integers `q` of its row.
+    /// Returns the smallest and largest integer of weight `k`, given the other integers `q` of its row.
     pub fn of(&self, q: &[f64], k: usize) -> (f64, f64) {
         let (low, high) = match &self.pairs {
             None => self.ends(k),
@@ -43,12 +43,13 @@ impl Bounds<'_> {
         (f64::from(low), f64::from(high))
     }
 
-    /// The nearest allowed integers. Of a pair above the limit the second one is reduced.
+    /// Returns the nearest allowed integers of a row. Of a pair above the limit, the second integer is reduced.
     pub fn nearest_row(&self, row: &[f64], scale: impl Fn(usize) -> f64) -> Vec<f64> {
         self.nearest_in_turn(row, scale, |_, _| true)
     }
 
-    /// As [`Bounds::nearest_row`], up to the first integer for which `goes_on` is false; the others are 0.
+    /// Returns the integers as [`Bounds::nearest_row`], up to the first integer for which `goes_on` is false; the
+    /// others are 0.
     pub(super) fn nearest_in_turn(
         &self,
         row: &[f64],
@@ -87,18 +88,18 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Index of the scale of weight `k` of row `o`.
+    /// Returns the index of the scale of weight `k` of row `o`.
     pub fn scale_of(&self, o: usize, k: usize) -> usize {
         self.scale_idx.get(o * self.layer.n_in + k).map_or(o, |&idx| idx as usize)
     }
 
-    /// Allowed integers of row `o`.
+    /// Returns the allowed integers of row `o`.
     pub fn bounds_of(&self, o: usize) -> Bounds<'_> {
         let n_in = self.layer.n_in;
         Bounds { shifts: self.shifts.get(o * n_in..(o + 1) * n_in).unwrap_or_default(), ..self.bounds }
     }
 
-    /// The scale of each weight of row `o`.
+    /// Returns the scale of each weight of row `o`.
     pub fn steps(&self, scales: &[f32], o: usize) -> Vec<f64> {
         (0..self.layer.n_in).map(|k| f64::from(scales[self.scale_of(o, k)])).collect()
     }

@@ -8,15 +8,16 @@
 //! ```
 //!
 //! with a diagonal ridge `L`. The integers `q` come from coordinate descent on `(w* - s q) H (w* - s q)^T`,
-//! `H = cov(b, b) + L`, starting from the nearest integers: each step can only lower the error. The ridge allows a row
-//! to end with more error on the samples than the nearest integers of `w`; then it gets these.
+//! `H = cov(b, b) + L`, starting from the nearest integers: each step can only lower the error. Because of the ridge, a
+//! row may end with more error on the samples than the nearest integers of `w` have. Such a row gets the nearest
+//! integers.
 //!
 //! Where the layer's bias has few bits and quantization parameters of its own, its mean error m counts as well, and the
 //! integers compensate for the bias's rounding: the error then is
 //! `(w* - s q) H (w* - s q)^T + (m + E[b] (s q - s q0)^T)^2`.
 //!
-//! Sources: GPTQ (Frantar et al., 2022, arXiv 2210.17323) for the objective, COMQ (Zhang et al., 2024, arXiv 2403.07134)
-//! for the descent.
+//! Sources: GPTQ (Frantar et al., 2022, arXiv 2210.17323) for the objective, COMQ (Zhang et al., 2024, arXiv
+//! 2403.07134) for the descent.
 
 use super::descent::Bowl;
 use super::moments::{Moments, gather};
@@ -33,10 +34,10 @@ const RIDGES: [f64; 2] = [0.2, 1.0];
 const MANY: i32 = 64;
 /// Minimum positions per weight of a row for the regression.
 const MIN_POSITIONS_PER_WEIGHT: usize = 20;
-/// Longest row. Its matrix of moments takes 170 MB, twice that while it is factorized.
+/// Maximum weights of a row. The matrix of moments of such a row takes 170 MB, and twice that while it is factorized.
 pub const MAX_ROW: usize = 4608;
 
-/// Rows that are multiplied at a time; the matrix is packed once for them.
+/// Number of rows that are multiplied at a time. The matrix is packed once for all of them.
 const BLOCK: usize = 128;
 
 /// Learns the integers of a weight from its inputs in the quantized network and its outputs in the float one.
@@ -74,7 +75,7 @@ pub struct RoundedWeight {
 
 impl RoundedWeight {
     /// Learns the integers again so that they compensate for errors of the bias. `errors` holds the candidate errors of
-    /// each row's bias, at least one. Returns the index of the one that was chosen for each row.
+    /// each row's bias, at least one. Returns the index of the chosen error for each row.
     pub fn make_up(&mut self, problem: &Problem, errors: &[Vec<f64>]) -> Vec<usize> {
         let (n_in, per_group) = (problem.layer.n_in, problem.layer.n_out / problem.layer.groups);
         let bowls: Vec<Bowl> = self.groups.iter().map(|group| Bowl::new(&group.h, &group.means)).collect();
@@ -102,13 +103,13 @@ impl RoundedWeight {
     }
 }
 
-/// Moments and targets of one group of channels. Rows are those of the group, `[outputs of the group, n_in]`.
+/// Moments and targets of one group of channels. Its rows are `[outputs of the group, n_in]`.
 struct Group {
     /// `cov(b, b)` with the ridge on its diagonal, `[n_in, n_in]`.
     h: Matrix,
     /// `cov(b, y)`, `[n_in, outputs of the group]`.
     by: Matrix,
-    /// One value per input.
+    /// Ridge of each input.
     ridge: Vec<f64>,
     /// Mean of each input.
     means: Vec<f64>,
@@ -150,7 +151,8 @@ impl Group {
         (0..self.means.len()).map(|k| self.h[(k, k)])
     }
 
-    /// The integers of each row and half the negative slope of its error. `first` is the index of the first row.
+    /// Returns the integers of each row and half the negative slope of its error. `first` is the index of the first
+    /// row.
     fn round(&self, problem: &Problem, first: usize, given: &[f64], steps: &[f64]) -> Vec<(Vec<i32>, Vec<f64>)> {
         let n_in = self.means.len();
         let nearest = |rows: &[f64]| -> Vec<f64> {
@@ -183,13 +185,15 @@ impl Group {
         (0..steps.len() / n_in).into_par_iter().map(of_row).collect()
     }
 
-    /// `H` times the difference between targets and integers: half the negative slopes of the errors.
+    /// Returns `H` times the difference between targets and dequantized integers: half the negative slopes of the
+    /// errors.
     fn slopes(&self, q: &[f64], steps: &[f64]) -> Vec<f64> {
         let left = self.targets.iter().zip(q).zip(steps).map(|((target, q), step)| target - q * step);
         times(&self.h, &left.collect::<Vec<_>>())
     }
 
-    /// Mean squared error of output `i` for the integers `q`, up to a constant. `products` is `H` times its targets.
+    /// Returns the mean squared error of output `i` for the integers `q`, up to a constant. `products` is `H` times the
+    /// targets of this output.
     fn error(&self, i: usize, q: &[f64], slope: &[f64], steps: &[f64], products: &[f64]) -> f64 {
         let of = |k: usize| {
             let w = q[k] * steps[k];
@@ -199,7 +203,7 @@ impl Group {
     }
 }
 
-/// `H` times each of the rows; bit-identical for any number of threads.
+/// Returns `H` times each of the rows, bit-identical for any number of threads.
 fn times(h: &Matrix, rows: &[f64]) -> Vec<f64> {
     let n = h.n_rows();
     let mut products = vec![0f64; rows.len()];

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 /// Candidate scales, in 40ths of the scale that covers the largest weight.
 const SHARES: std::ops::RangeInclusive<u32> = 16..=40;
 
-/// The scales with the least error at the layer's output, and the nearest integers. Of the float outputs only the
-/// shapes count. `None` where the inputs are not finite or always 0.
+/// Returns the scales with the least error at the layer's output, and the nearest integers. Of the float outputs only
+/// the shapes count. `None` where the inputs are not finite or always 0.
 pub fn search(problem: &Problem, data: LayerData) -> Option<Rows> {
     let n_in = problem.layer.n_in;
     let mut variances = variances(&problem.layer, data);
@@ -32,7 +32,7 @@ pub fn search(problem: &Problem, data: LayerData) -> Option<Rows> {
     Some(Rows { integers: integers.concat(), scales })
 }
 
-/// The scales with the least error of nearest rounding of `targets` (`[n_out, n_in]`), weighted by the inputs'
+/// Returns the scales with the least error of nearest rounding of `targets` (`[n_out, n_in]`), weighted by the inputs'
 /// variances (`[groups, n_in]`).
 pub fn choose(problem: &Problem, targets: &[f64], variances: &[f64]) -> Vec<f32> {
     if !problem.free {
@@ -47,7 +47,7 @@ pub fn choose(problem: &Problem, targets: &[f64], variances: &[f64]) -> Vec<f32>
         (0..n_in).for_each(|k| of_row.entry(problem.scale_of(o, k)).or_default().push(k));
         of_row.into_iter().for_each(|(scale, columns)| parts[scale].push((o, columns)));
     }
-    // The error of a part, or a share of it from `limit` on.
+    // The error of a part; a partial sum once it reaches `limit`.
     let error = |(o, columns): &(usize, Vec<usize>), scale: f64, limit: f64| -> f64 {
         let bounds = problem.bounds_of(*o);
         let row = &targets[o * n_in..(o + 1) * n_in];
@@ -76,7 +76,7 @@ pub fn choose(problem: &Problem, targets: &[f64], variances: &[f64]) -> Vec<f32>
         };
         let weights = parts.iter().flat_map(|(o, columns)| columns.iter().map(move |&k| (*o, k)));
         let full = weights.map(needed).fold(0f64, f64::max);
-        // A scale that was widened on purpose, or of a row without weights, stays.
+        // A scale that was widened on purpose stays, and so does the scale of weights that are all 0.
         if full <= f64::from(f32::MIN_POSITIVE) || f64::from(given) > 1.5 * full {
             return given;
         }

@@ -27,7 +27,7 @@ pub enum WeightRule {
     Rounding,
 }
 
-/// Searches the weights of a candidate.
+/// A search for better weights of a candidate.
 pub struct WeightSearch {
     /// With [`WeightRule::Rounding`], rows that are too long get scales instead.
     rule: WeightRule,
@@ -35,12 +35,12 @@ pub struct WeightSearch {
     corrects: bool,
     /// Tokens of each sample that are not padding.
     tokens: Vec<TokenMask>,
-    /// In a transformer, the inputs of linear layers: only their integers are learned. The rows of the few convolutions
-    /// are so long that they take most of the time, and the result is worse.
+    /// In a transformer, the inputs of linear layers: only the weights of these layers are learned. The rows of the few
+    /// convolutions are so long that they take most of the time, and the result is worse.
     linear: Option<BTreeSet<String>>,
     /// Indices of the weights that were changed.
     changed: BTreeSet<usize>,
-    /// The learned weight of the layer that runs.
+    /// The learned weight of the current layer.
     learned: Option<Learned>,
 }
 
@@ -52,7 +52,7 @@ struct Learned {
 }
 
 impl WeightSearch {
-    /// A search by a rule, beside the methods of `context`.
+    /// Starts a search by a rule, beside the methods of `context`.
     pub fn new(rule: WeightRule, context: &LayerContext) -> WeightSearch {
         let is_limited = rule == WeightRule::Rounding && context.placement.is_transformer;
         WeightSearch {
@@ -65,8 +65,8 @@ impl WeightSearch {
         }
     }
 
-    /// Replaces the integers by some that compensate for the bias's rounding, except where the bias saturates. Returns
-    /// the layer's new outputs.
+    /// Replaces the integers by integers that compensate for the bias's rounding, except where the bias saturates.
+    /// Returns the layer's new outputs.
     fn make_up(
         &mut self,
         net: &Network,
@@ -90,8 +90,8 @@ impl WeightSearch {
         Ok(outputs)
     }
 
-    /// Gives the weight of a layer new scales and integers. A weight that several layers share is changed at the first.
-    /// Returns learned integers.
+    /// Gives the weight of a layer new scales and integers. A weight that several layers share is changed at the first
+    /// of them. Returns the learned weight, if integers were learned.
     fn change(&mut self, net: &Network, at: &NodeAt, candidate: &mut Candidate) -> Result<Option<Learned>> {
         let node = at.node;
         let weight_idx = candidate.view().weight_of(at.node_idx, node);
@@ -180,7 +180,7 @@ impl LayerHook for WeightSearch {
         Ok(())
     }
 
-    /// Learned integers compensate for the rounding of a new bias.
+    /// Learns the integers again where the layer got a new bias, so that they compensate for the bias's rounding.
     fn outputs(
         &mut self,
         net: &Network,
@@ -195,7 +195,7 @@ impl LayerHook for WeightSearch {
     }
 }
 
-/// Zero point of each weight minus the first one, row by row; empty where all are equal.
+/// Returns the zero point of each weight minus the first one, row by row; empty where all are equal.
 fn zero_point_shifts(planned: &PlannedWeight, layer: &LayerProduct) -> Vec<i32> {
     let first = planned.params[0].zero_point;
     if planned.params.iter().all(|params| params.zero_point == first) {
@@ -206,8 +206,8 @@ fn zero_point_shifts(planned: &PlannedWeight, layer: &LayerProduct) -> Vec<i32> 
     (0..layer.n_out * layer.n_in).map(|i| planned.params[of_value(at(i))].zero_point - first).collect()
 }
 
-/// The index of the scale of each weight, row by row; empty where each row has its own. `None` where some rows share
-/// scales, or pairs are limited and a zero point is not 0.
+/// Returns the index of the scale of each weight, row by row; empty where each row has its own. `None` where some rows
+/// share scales, or pairs are limited and a zero point is not 0.
 fn scale_indices(planned: &PlannedWeight, layer: &LayerProduct) -> Option<Vec<u32>> {
     if planned.params.is_empty() || planned.pairs.is_some() && planned.params.iter().any(|it| it.zero_point != 0) {
         return None;

@@ -13,8 +13,8 @@ use crate::simulate::{ForwardPass, Network, PlanView, Samples};
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The best ranges for the groups of `plan` whose first tensor no layer reads, by group. `corrects` says whether biases
-/// will be corrected by the float network.
+/// Chooses the best ranges for the groups of `plan` whose first tensor no layer reads, by group. `corrects` says
+/// whether biases will be corrected by the float network.
 ///
 /// # Errors
 /// If a node cannot be run by itself; the message names it.
@@ -92,7 +92,7 @@ impl<'p> AheadSearch<'p> {
         Ok(())
     }
 
-    /// The best range of each group; the planned one where no other is better.
+    /// Returns the best range of each group; the planned range where no other is better.
     fn chosen(self) -> Result<BTreeMap<usize, RangeCandidate>> {
         let mut chosen = BTreeMap::new();
         for (group, Measured { found, ways }) in self.groups {

@@ -23,7 +23,7 @@ use reader::{LayerReader, Quantized, readers};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-/// Searches ranges of activations with the least error at the outputs of the layers that read them.
+/// The method that searches ranges of activations with the least error at the outputs of the layers that read them.
 pub const RANGES: Method = Method {
     name: "ranges",
     title: "range search",
@@ -40,7 +40,7 @@ fn hook<'a>(context: &'a LayerContext<'a>) -> Result<Box<dyn LayerHook + 'a>> {
     Ok(Box::new(RangeSearch { corrects, settled: BTreeSet::new(), decided }))
 }
 
-/// Factors on the scale, downwards and upwards; each direction stops when the error rises.
+/// Factors on the scale, downwards and upwards. Each direction stops when the error does not fall.
 const SHARES: [&[f32]; 2] = [&[0.9, 0.8, 0.7, 0.6, 0.5], &[1.1, 1.2]];
 /// The same for scales that are powers of two.
 const POWERS: [&[f32]; 2] = [&[0.5], &[2.0]];
@@ -55,13 +55,12 @@ struct GroupCandidates {
     found: Vec<RangeCandidate>,
     scale: ScaleKind,
     min_scale: f32,
-    /// Relus and Clips that are removed because the quantization range clips the same. Every candidate must clip the
-    /// same, too.
+    /// Relus and Clips that are removed because the quantization range clips the same values. So must every candidate.
     removed: Vec<FoldableClip>,
 }
 
 impl GroupCandidates {
-    /// `None` where the group's range is given, or must hold all values.
+    /// Collects the candidates of a group; `None` where the group's range is given, or must hold all values.
     fn of(plan: &QuantPlan, group: usize) -> Option<GroupCandidates> {
         let members = || plan.activations.iter().filter(|p| p.quantizer.group == group);
         if members().any(|p| p.quantizer.fixed.is_some() || p.quantizer.keeps_ends()) {
@@ -85,7 +84,8 @@ impl GroupCandidates {
         self.removed.iter().all(|clip| clip.has_no_effect_on(params))
     }
 
-    /// Candidates around `of` with smaller and with larger scales, nearest first, as far as they are allowed.
+    /// Returns candidates around `of` with smaller and with larger scales, nearest first, up to the first that is not
+    /// allowed.
     fn shares(&self, of: &RangeCandidate) -> [Vec<RangeCandidate>; 2] {
         let shares = if self.scale == ScaleKind::PowerOfTwo { POWERS } else { SHARES };
         let at = |&share: &f32| {
@@ -102,7 +102,7 @@ impl GroupCandidates {
     }
 }
 
-/// The first of the `candidates` with the least error, and that error; `None` without candidates.
+/// Returns the first of the `candidates` with the least error, and that error; `None` without candidates.
 pub fn least<C>(candidates: &[C], mut error: impl FnMut(&C) -> Result<f64>) -> Result<Option<(&C, f64)>> {
     let mut best: Option<(&C, f64)> = None;
     for candidate in candidates {
@@ -114,8 +114,8 @@ pub fn least<C>(candidates: &[C], mut error: impl FnMut(&C) -> Result<f64>) -> R
     Ok(best)
 }
 
-/// The best candidate in `ways`, if its error is less than `plain` by `LEAST_GAIN`. Each way starts from the error
-/// `start` and is followed while `error` falls.
+/// Returns the best candidate in `ways`, if its error is less than `plain` by `LEAST_GAIN`. Each way starts from the
+/// error `start` and is followed while `error` falls.
 pub fn follow<C>(
     start: f64,
     plain: f64,
@@ -139,17 +139,17 @@ pub fn follow<C>(
     Ok(best)
 }
 
-/// Error at the outputs of all `readers` relative to their signal, for the fake-quantized values `x`.
+/// Returns the error at the outputs of all `readers` relative to their signal, for the fake-quantized values `x`.
 fn error(readers: &[LayerReader], x: &[Value], params: &QuantParams) -> Result<f64> {
     let fake_quantized = fake_quantize(x.to_vec(), params)?;
     readers.iter().map(|reader| reader.error(&fake_quantized)).sum()
 }
 
-/// Searches the ranges of a candidate's activations.
+/// A search for the ranges of a candidate's activations.
 struct RangeSearch {
     /// Whether biases are corrected by the float network.
     corrects: bool,
-    /// Groups of activations that the pass has reached: their ranges are final.
+    /// Groups of activations that the pass has reached. Their ranges are final.
     settled: BTreeSet<usize>,
     /// Ranges that were chosen before the pass.
     decided: Rc<Ahead>,

@@ -23,10 +23,10 @@ pub(super) struct LayerReader {
     signal: f64,
 }
 
-/// The quantized network of a layer.
+/// The quantized network whose layers read a tensor.
 #[derive(Clone, Copy)]
 pub(super) struct Quantized<'a> {
-    /// Its plan.
+    /// The network's plan.
     pub plan: &'a QuantPlan,
     /// The plan's quantizers by tensor and use.
     pub view: &'a PlanView,
@@ -34,8 +34,8 @@ pub(super) struct Quantized<'a> {
     pub corrects: bool,
 }
 
-/// The layers among the uses `edges` of the tensor `name` whose other inputs are all constant, with their quantized
-/// weights. `float` is the tensor in the float network.
+/// Finds the layers among the uses `edges` of the tensor `name` whose other inputs are all constant, with their
+/// quantized weights. `float` is the tensor in the float network.
 ///
 /// # Errors
 /// If a layer cannot be run by itself.
@@ -76,10 +76,11 @@ pub(super) fn readers<'e>(
 }
 
 impl LayerReader {
-    /// Error at the layer's outputs relative to their signal, for the inputs `x`; infinite where a value is NaN.
+    /// Returns the error at the layer's outputs relative to their signal, for the inputs `x`; infinite where a value is
+    /// NaN.
     ///
     /// # Errors
-    /// If the layer cannot be run on them.
+    /// If the layer cannot be run on the inputs.
     pub fn error(&self, x: &[Value]) -> Result<f64> {
         let outputs = self.single.run(&self.groups[..x.len()], |sample| vec![x[sample].clone()])?;
         let of = |(y, outputs): (&Value, &Vec<Value>)| -> f64 {
@@ -97,12 +98,12 @@ impl LayerReader {
     }
 }
 
-/// Error divided by signal; infinite where the error is NaN or infinite, so that it is never the least.
+/// Returns the error divided by signal; infinite where the error is NaN or infinite, so that it is never the least.
 pub fn relative_error(error: f64, signal: f64) -> f64 {
     if error.is_finite() { error.max(0.0) / signal } else { f64::INFINITY }
 }
 
-/// The part of the error that mean correction removes.
+/// Returns the part of the error that mean correction removes.
 fn mean_error(float: &[Vec<ChannelSum>], quantized: &[Vec<ChannelSum>]) -> f64 {
     let of_channel = |o: usize| {
         let total = difference(float, quantized, o);
