@@ -12,19 +12,19 @@ pub(super) fn initializer<'a>(graph: &'a GraphProto, name: &str) -> Result<&'a T
     graph.initializer_named(name).with_context(|| format!("tensor `{name}`: is not an initializer of the model"))
 }
 
-/// Nodes to insert after the tensors that they read; those after initializers come first.
+/// Nodes to insert after the tensors that they read. Nodes after graph inputs and initializers come first.
 #[derive(Default)]
 pub(super) struct Inserted {
     after: BTreeMap<String, Vec<NodeProto>>,
 }
 
 impl Inserted {
-    /// Inserts `node` right after the producer of `tensor`.
+    /// Adds `node`, to be inserted right after the producer of `tensor`.
     pub(super) fn after(&mut self, tensor: &str, node: NodeProto) {
         self.after.entry(tensor.to_string()).or_default().push(node);
     }
 
-    /// Inserts the nodes into `graph`.
+    /// Inserts the added nodes into `graph`.
     pub(super) fn apply(mut self, graph: &mut GraphProto) {
         let mut nodes = Vec::new();
         let constants = graph.initializer.iter().map(|tensor| tensor.name().to_string());

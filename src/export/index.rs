@@ -1,4 +1,4 @@
-//! The inputs of a format.
+//! The input of a format: the sidecar, indexed, and the model.
 
 use super::Format;
 use crate::diag::WithHint;
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// `post_process_clip_ranges` (ModelTC/MQBench, mqbench/deploy/deploy_linear.py).
 const PASSED_THROUGH: [&str; 3] = ["Flatten", "Resize", "Reshape"];
 
-/// The sidecar with indices over its graph, and optionally the prepared model.
+/// The sidecar with indices over its graph, and the prepared model if it is given.
 pub struct SidecarIndex<'a> {
     /// The sidecar.
     pub sidecar: &'a Sidecar,
@@ -39,7 +39,7 @@ impl<'a> SidecarIndex<'a> {
         SidecarIndex { sidecar, model, consumers, producers, activations }
     }
 
-    /// Refuses grids that `format` cannot express: NNIE's codes, and scales per block.
+    /// Fails for grids that `format` cannot express: NNIE's codes, and scales per block.
     ///
     /// # Errors
     /// If there is such a grid; the message names the tensor.
@@ -68,22 +68,22 @@ impl<'a> SidecarIndex<'a> {
         self.model.ok_or_else(|| anyhow!("needs the float model too").hint("pass it with --model"))
     }
 
-    /// Quantized activations, in the order of the graph.
+    /// Returns the quantized activations, in the order of the graph.
     pub fn activations(&self) -> impl Iterator<Item = &'a Encoding> {
         self.sidecar.activation_encodings.iter()
     }
 
-    /// Quantized weights, without biases.
+    /// Returns the quantized weights and biases, except int32 biases.
     pub fn weights(&self) -> impl Iterator<Item = &'a Encoding> {
         self.sidecar.param_encodings.iter().filter(|encoding| !encoding.is_int32())
     }
 
-    /// Nodes in order.
+    /// Returns the nodes in the order of the graph.
     pub fn nodes(&self) -> impl DoubleEndedIterator<Item = &'a NodeRecord> {
         self.sidecar.graph.nodes.iter()
     }
 
-    /// The parameters of an activation.
+    /// Returns the parameters of an activation; `None` if the tensor is float.
     pub fn activation(&self, tensor: &str) -> Option<&'a Encoding> {
         self.activations.get(tensor).copied()
     }
@@ -105,7 +105,8 @@ impl<'a> SidecarIndex<'a> {
         })
     }
 
-    /// The parameters of a node's output, or of the Relu or Clip that is its only reader.
+    /// Returns the parameters of a node's output. If that is float, they are those of the Relu or Clip that alone reads
+    /// it.
     pub fn output_of(&self, node: &NodeRecord) -> Option<&'a Encoding> {
         let output = node.outputs.first()?;
         if let Some(encoding) = self.activation(output) {
@@ -117,8 +118,8 @@ impl<'a> SidecarIndex<'a> {
         }
     }
 
-    /// Activations with their parameters. After them inputs of Flatten, Resize and Reshape without their own, with
-    /// those of the nearest quantized tensor that follows.
+    /// Returns the names of activations with their parameters. After the activations come float inputs of Flatten,
+    /// Resize and Reshape, with the parameters of the nearest quantized tensor that follows.
     pub fn with_passed_through(&self) -> Vec<(&'a str, &'a Encoding)> {
         let mut all: Vec<(&str, &Encoding)> =
             self.activations().map(|encoding| (encoding.name.as_str(), encoding)).collect();
@@ -156,7 +157,7 @@ pub(super) fn json(value: &serde_json::Value) -> Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Refuses a name that would break a format of lines and words.
+/// Returns `name`, or fails if it would break a format of lines and words.
 pub(super) fn word(name: &str) -> Result<&str> {
     ensure!(
         !name.is_empty() && !name.contains(|c: char| c.is_whitespace()),
@@ -186,7 +187,7 @@ impl UniqueMap {
         Ok(())
     }
 
-    /// Adds a value of a constant. One with several values, for the nodes that share it, is left out.
+    /// Adds a value of a constant. A constant whose readers give it different values is left out.
     pub(super) fn add_constant(&mut self, name: &str, value: serde_json::Value) {
         if self.map.get(name).is_some_and(|earlier| *earlier != value) {
             self.map.shift_remove(name);
@@ -196,7 +197,7 @@ impl UniqueMap {
         }
     }
 
-    /// The values in the order of insertion.
+    /// Returns the values in the order of insertion.
     pub(super) fn into_values(self) -> impl Iterator<Item = serde_json::Value> {
         self.map.into_iter().map(|(_, value)| value)
     }

@@ -23,29 +23,29 @@ use std::collections::BTreeSet;
 
 /// A file format of another tool.
 pub struct Format {
-    /// Name on the command line and in tables.
+    /// Name of the format on the command line and in tables.
     pub name: &'static str,
     /// One line about the content and the reader.
     pub description: &'static str,
-    /// Replaces `onnx` at the end of the quantized model's file name.
+    /// Suffix that replaces `onnx` at the end of the quantized model's file name.
     pub suffix: &'static str,
-    /// Whether it needs [`SidecarIndex::model`].
+    /// Whether the format needs [`SidecarIndex::model`].
     pub needs_model: bool,
-    /// Whether its activations must be symmetric int8.
+    /// Whether the format holds only symmetric int8 activations.
     pub needs_int8: bool,
-    /// Whether it can express the parameters of NNIE, whose codes are logarithms.
+    /// Whether the format can express the parameters of NNIE, whose codes are logarithms.
     pub holds_nnie_codes: bool,
-    /// Whether it can express scales per block.
+    /// Whether the format can express scales per block.
     pub holds_blocks: bool,
-    /// Returns the file's bytes; an error names the tensor that the format cannot express.
+    /// Function that returns the file's bytes. Its error names the tensor that the format cannot express.
     write: fn(&SidecarIndex) -> Result<Vec<u8>>,
 }
 
 impl Format {
-    /// Refuses a table that has activation types, none of which this format can express.
+    /// Fails for a table that has activation types, but none that this format can express.
     ///
     /// # Errors
-    /// If the table is refused.
+    /// If the format needs symmetric int8, and the table's activation types are all others.
     pub fn ensure_takes(&self, scheme: &Scheme) -> Result<()> {
         let names: BTreeSet<&String> =
             scheme.ops.values().flat_map(|row| row.input.iter().chain(&row.output)).collect();
@@ -59,7 +59,7 @@ impl Format {
         Ok(())
     }
 
-    /// The file's bytes. `prepared` is the float model that `sidecar` was made for.
+    /// Returns the file's bytes. `prepared` is the prepared float model that `sidecar` was made for.
     ///
     /// # Errors
     /// If the format cannot express the plan, or needs a model and has none; the message names the format and the

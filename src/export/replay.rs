@@ -9,11 +9,12 @@ use crate::sidecar::Sidecar;
 use anyhow::{Context, Result, anyhow, ensure};
 use std::path::Path;
 
-/// The float model at `path` as the run of `sidecar` quantized it: prepared, with channel scales, corrected biases and
-/// learned weights.
+/// Returns the float model at `path` as the run of `sidecar` quantized it: prepared, with channel scales, corrected
+/// biases and learned weights.
 ///
 /// # Errors
-/// If it is another model, or this version of the program prepares it differently; the message begins with the path.
+/// If the file is another model, or this version of the program prepares the model differently; the message begins with
+/// the path.
 pub fn float_model(sidecar: &Sidecar, path: &Path) -> Result<ModelProto> {
     replay(sidecar, path).with_context(|| format!("`{}`", path.display()))
 }
@@ -45,7 +46,7 @@ fn replay(sidecar: &Sidecar, path: &Path) -> Result<ModelProto> {
 
 const AGAIN: &str = "calibrate again with this version of mqq";
 
-/// The demands of the sidecar's target on the float model.
+/// Returns the demands that the sidecar's run had on the float model.
 fn demands_of(sidecar: &Sidecar) -> Demands {
     let is_set = |key: &str| sidecar.scheme.resolved.get(key) == Some(&true.into());
     let changes = sidecar.model.prepared.iter().filter_map(|change| Change::parse(change));

@@ -5,7 +5,7 @@ use crate::statistics::{Bin, Histogram, n_centers_up_to};
 
 /// The centers of a histogram's bins and their counts.
 pub struct BinCenters {
-    /// Highest first, filled up with empty bins.
+    /// The bins, highest first. The last group is filled up with empty bins.
     groups: Vec<BinGroup>,
     negative: SideSums,
     positive: SideSums,
@@ -19,11 +19,11 @@ struct BinGroup {
 }
 
 const N_GROUP: usize = 4;
-/// Groups of bins between two looks at the limit.
+/// Groups of bins between two comparisons with the limit.
 const N_UNTIL_LOOK: usize = 16;
 
 impl BinCenters {
-    /// The bins of a histogram.
+    /// Returns the centers and counts of the bins of a histogram.
     pub fn of(histogram: &Histogram) -> BinCenters {
         let bins: Vec<Bin> = histogram.bins().rev().collect();
         let group = |bins: &[Bin]| {
@@ -40,14 +40,14 @@ impl BinCenters {
         }
     }
 
-    /// Sum of squared differences between the bins' centers and their quantized values. Once the sum reaches `limit`, any
-    /// part of it from `limit` on.
+    /// Returns the sum of squared differences between the centers and their quantized values, one difference per
+    /// counted value. If the sum reaches `limit`, the result may be any part of the sum that is not below `limit`.
     pub fn squared_error(&self, params: &QuantParams, limit: f64) -> f64 {
         if params.codes != Codes::Affine {
             return self.sum(limit, |x| f64::from(params.fake_quantize(x as f32)));
         }
         let [below, above] = [params.q_min, params.q_max].map(|q| q.abs_diff(params.zero_point));
-        // A group of bins takes about as long as a cell.
+        // A group of bins takes about as long as a cell of the grid, so the smaller number decides.
         if (below + above) as usize >= self.groups.len() {
             return self.sum(limit, params.fake_quantizer_f64());
         }
@@ -77,17 +77,17 @@ impl BinCenters {
     }
 }
 
-/// Sums over the bins of one sign, up to each bin. The error of a cell of the grid, in which all is quantized to one
-/// value, follows from the differences of sums at its ends.
+/// Sums over the bins of one sign, up to each bin. A grid quantizes all values in one of its cells to one value. The
+/// squared error of a cell follows from the differences between the sums at its two ends.
 struct SideSums {
     /// Number of the first bin.
     first: usize,
-    /// Of the bins in front of bin `first + i`, by absolute value.
+    /// At `i`, the sums over the bins nearer to 0 than bin `first + i`.
     in_front: Vec<PowerSums>,
 }
 
-/// Sums over bins: of their counts, and of the powers of their centers times these. Magnitudes only grow, so that the rounding
-/// of a sum is small beside what is quantized at this magnitude.
+/// Sums over bins: of the counts, and of the counts times the first and the second power of the centers. Bins are added
+/// by growing magnitude, so that the rounding error of a sum is small beside the values that were added last.
 #[derive(Clone, Copy, Default)]
 struct PowerSums {
     n: f64,
@@ -96,7 +96,7 @@ struct PowerSums {
 }
 
 impl PowerSums {
-    /// Squared error of the bins from `start` on that become `value`.
+    /// Returns the squared error of the bins that `self` has beyond `start`, if the grid quantizes them to `value`.
     fn squared_error(self, start: PowerSums, value: f64) -> f64 {
         let (n, x, xx) = (self.n - start.n, self.x - start.x, self.xx - start.xx);
         (xx - value * x) + value * (value * n - x)
@@ -104,7 +104,7 @@ impl PowerSums {
 }
 
 impl SideSums {
-    /// Of bins of one sign, nearest to 0 first.
+    /// Returns the sums over `bins` of one sign, which come nearest to 0 first.
     fn of<'b>(bins: impl Iterator<Item = &'b Bin> + Clone) -> SideSums {
         let number = |bin: &Bin| n_centers_up_to(bin.inner.abs());
         let first = bins.clone().next().map_or(0, number);
@@ -119,7 +119,7 @@ impl SideSums {
         SideSums { first, in_front }
     }
 
-    /// Of the bins up to the end between the values `cell` and `cell + 1` of a grid.
+    /// Returns the sums over the bins up to the middle between the values `cell` and `cell + 1` of a grid.
     fn up_to(&self, scale: f64, cell: u32) -> PowerSums {
         let n = n_centers_up_to((f64::from(cell) + 0.5) * scale);
         self.in_front[n.saturating_sub(self.first).min(self.in_front.len() - 1)]
@@ -129,13 +129,13 @@ impl SideSums {
         self.in_front[self.in_front.len() - 1]
     }
 
-    /// Of the values that become the last one of the grid, `last` steps from 0.
+    /// Returns the squared error of the values that become the last value of the grid, `last` steps from 0.
     fn of_last_cell(&self, scale: f64, last: u32) -> f64 {
         let start = last.checked_sub(1).map_or_else(PowerSums::default, |cell| self.up_to(scale, cell));
         self.all().squared_error(start, f64::from(last) * scale)
     }
 
-    /// Of all values, cell by cell, nearest to 0 first.
+    /// Returns the squared error of all values, cell by cell, nearest to 0 first.
     fn squared_error(&self, scale: f64, last: u32) -> f64 {
         let (mut sum, mut start) = (0.0, PowerSums::default());
         for cell in 0..last {

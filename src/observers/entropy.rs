@@ -11,7 +11,7 @@ const START_BIN: usize = 128;
 /// The threshold on |x| with the least KL divergence between the histogram and its quantized form
 /// (TensorRT's "entropy" calibration).
 ///
-/// The bin at zero takes its neighbour's count, so that a ReLU's zeros do not dominate. For a threshold of `i` bins, P
+/// The bin at zero takes its neighbor's count, so that a ReLU's zeros do not dominate. For a threshold of `i` bins, P
 /// is the first `i` bins with all outliers added to the last, and Q is P without outliers averaged over the non-empty
 /// bins of each of N levels. N is the number of levels for absolute values: `2^(bits-1)` where values have both signs,
 /// `2^bits` where the grid has one sign. Ties take the wider range. On an asymmetric grid the threshold clips both
@@ -86,7 +86,7 @@ impl<'a> Divergences<'a> {
 
     /// The threshold in bins with the least divergence.
     fn best_threshold(&mut self) -> usize {
-        /// Divergences that differ by less are equal: the precision of sums of differences.
+        /// Divergences that differ by less count as equal. It is the precision of sums of differences.
         const EQUAL: f64 = 1e-12;
         let (mut best, mut best_divergence) = (self.counts.len(), f64::INFINITY);
         for n in (START_BIN..=self.counts.len()).rev() {
@@ -98,8 +98,8 @@ impl<'a> Divergences<'a> {
         best
     }
 
-    /// KL(P || Q) in nats for a threshold of `n` bins, or infinity where it is not below `bound`; infinite where outliers
-    /// fall on an empty last bin.
+    /// Returns KL(P || Q) in nats for a threshold of `n` bins. The result is infinite if outliers fall on an empty last
+    /// bin, and may be infinite if the divergence is above `bound`.
     ///
     /// With counts c of P and q of Q's level, the terms of a level add up to
     /// `(sum(c ln c) - sum(c) (ln total + ln q)) / total`. Without outliers, that is a loss which follows from the level's
@@ -142,8 +142,8 @@ impl<'a> Divergences<'a> {
         (level * n + (1 << self.level_bits) - 1) >> self.level_bits
     }
 
-    /// `sum(c ln c) - sum(c) ln(q)` over a run of bins, where q is the mean of the non-empty ones. Thresholds one after the
-    /// other have many runs in common, of two lengths that differ by one.
+    /// `sum(c ln c) - sum(c) ln(q)` over a run of bins, where q is the mean of the non-empty bins. Successive
+    /// thresholds have many runs in common, of two lengths that differ by one.
     fn loss(&mut self, start: usize, end: usize) -> f64 {
         let (n_bins, parity) = (end - start, (end - start) % 2);
         if self.n_bins[parity] != n_bins {

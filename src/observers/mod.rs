@@ -33,21 +33,21 @@ use anyhow::{Context, Result};
 /// Chooses the range of a tensor.
 #[derive(Debug, Clone, Copy)]
 pub struct Observer {
-    /// The name on the command line and in a backend's table.
+    /// The name of the observer on the command line and in a backend's table.
     pub name: &'static str,
     /// Names in other tools, accepted like the name.
     pub aliases: &'static [&'static str],
     /// Value of its option, if it has one: a percentage or a ratio.
     pub option: f64,
-    /// Parses an option and returns the observer with it; `None` where it has no option.
+    /// Parses an option and returns the observer with it; `None` if the observer has no option.
     parse: Option<fn(Observer, &str) -> Result<Observer>>,
-    /// As [`Observer::find`].
+    /// The function behind [`Observer::find`].
     find: fn(&Observer, &TensorStatistics, &Grid) -> Result<Range>,
-    /// Whether it reads the histogram, not only the extremes.
+    /// Whether the observer reads the histogram, not only the extremes.
     pub reads_histogram: bool,
-    /// Samples per batch, if it averages over batches in [`TensorStatistics::batches`].
+    /// Samples per batch, if the observer averages over batches in [`TensorStatistics::batches`].
     pub batch_size: Option<usize>,
-    /// The observers that it chooses from, if it does; the first is its default.
+    /// The observers from which the observer chooses, the default first; empty for an observer with a range of its own.
     pub choices: &'static [Observer],
 }
 
@@ -64,8 +64,8 @@ impl Observer {
         choices: &[],
     };
 
-    /// The range. It lies inside the observed range, is centred on 0 for a symmetric signed grid, and does not depend
-    /// on the order in which the histogram was filled.
+    /// Returns the range. It includes 0, and reaches beyond the observed range only to include 0 or, on a symmetric
+    /// signed grid, to be centered on 0. It does not depend on the order in which the histogram was filled.
     ///
     /// # Errors
     /// If the statistics have no finite value.
@@ -73,7 +73,8 @@ impl Observer {
         (self.find)(self, statistics, grid)
     }
 
-    /// Its name, with the option where it has one, such as `percentile:99.9`.
+    /// Returns the name, with the option if there is one, such as `percentile:99.9`. The batch size of `ema` is left
+    /// out.
     pub fn spelled(&self) -> String {
         match self.parse {
             Some(_) => format!("{}:{}", self.name, self.option),
@@ -82,7 +83,8 @@ impl Observer {
     }
 }
 
-/// Name and option: `percentile` and `99.9` from `percentile:99.9` or `percentile=99.9`.
+/// Splits a spelling into name and option: `percentile` and `99.9` from `percentile:99.9` or `percentile=99.9`. An
+/// alias becomes the observer's name.
 fn parts(spelling: &str) -> (&str, Option<&str>) {
     let parts = spelling.split_once([':', '=']);
     let (name, option) = parts.map_or((spelling, None), |(name, option)| (name, Some(option)));
@@ -101,7 +103,7 @@ pub fn canonical(spelling: &str) -> String {
 /// The observer for a spelling such as `mse`, `percentile:99.9` or `ema=0.95:64`: a name or an alias, and its options.
 ///
 /// # Errors
-/// If there is no such observer, it has no option, or the option is not a number or out of bounds.
+/// If there is no such observer, the observer takes no option, or the option is not a number or out of bounds.
 pub fn by_spelling(spelling: &str) -> Result<Observer> {
     let (name, option) = parts(spelling);
     let Some(observer) = OBSERVERS.iter().find(|observer| observer.name == name) else {
@@ -118,19 +120,19 @@ fn number(text: &str) -> Result<f64> {
     text.parse().ok().with_context(|| format!("`{text}` is not a number"))
 }
 
-/// The observed range, widened to include 0, and centred if the grid is.
+/// Returns the observed range, widened to include 0, and centered if the grid is.
 fn observed(statistics: &TensorStatistics, grid: &Grid) -> Result<Range> {
     let (min, max) = statistics.min_max().context("no finite value was observed, expected at least one")?;
     Ok(fit(Range { min: f64::from(min), max: f64::from(max) }, grid))
 }
 
-/// `range` widened to include `min` and `max`, and centred if the grid is.
+/// Returns `range` widened to include `min`, `max` and 0, and centered if the grid is.
 pub fn covering(range: Range, min: f32, max: f32, grid: &Grid) -> Range {
     let (min, max) = (range.min.min(f64::from(min)), range.max.max(f64::from(max)));
     fit(Range { min, max }, grid)
 }
 
-/// `range` widened to include 0, and centred if the grid is.
+/// Returns `range` widened to include 0, and centered if the grid is.
 fn fit(range: Range, grid: &Grid) -> Range {
     let range = Range { min: range.min.min(0.0), max: range.max.max(0.0) };
     if grid.is_centred() { Range::symmetric(range.amax()) } else { range }

@@ -4,14 +4,14 @@ use crate::quant::{Grid, Range, params_for_range};
 use crate::statistics::TensorStatistics;
 use anyhow::Result;
 
-/// Candidates per end: 1 % to 100 % of the observed end.
+/// Number of candidates per end: 1 % to 100 % of the observed end.
 const N_STEPS: u32 = 100;
 /// Rounds over both ends of an asymmetric grid.
 const N_ROUNDS: usize = 3;
 
 /// The range with the least mean squared error on the tensor's grid.
 ///
-/// Both ends shrink towards 0 in steps of 1 % of the observed end: together on a centred grid, in turn otherwise. The
+/// Both ends shrink towards 0 in steps of 1 % of the observed end: together on a centered grid, in turn otherwise. The
 /// observed range itself is a candidate, so the error is never above that of `max`. Ties take the wider range.
 ///
 /// Source: the search of MQBench's `MSEObserver` (both ends in 1 % steps), over the histogram of all

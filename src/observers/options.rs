@@ -11,7 +11,7 @@ pub struct Spelled {
     pub spelling: String,
 }
 
-/// Range observers.
+/// The range observers of a run.
 #[derive(Debug, Clone)]
 pub struct ObserverOptions {
     /// The observer of activations.

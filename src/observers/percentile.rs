@@ -3,8 +3,8 @@ use crate::quant::{Grid, Range};
 use crate::statistics::{Bin, TensorStatistics};
 use anyhow::{Result, ensure};
 
-/// The range with `percent` of the values: of the absolute values on a centred grid, otherwise with half of the rest
-/// clipped on each side. 100 is exactly the observed range.
+/// The range that holds `percent` of the values: of the absolute values on a centered grid, otherwise with half of the
+/// clipped values on each side. 100 is exactly the observed range.
 ///
 /// It ends at the outer edge of the histogram bin that crosses the mark, so that at least `percent` of the values are
 /// kept (pytorch-quantization uses the inner edge, and can never return the maximum).
@@ -39,7 +39,8 @@ pub(super) fn cut_on_each_side(whole: Range, bins: &[Bin], n_cut: f64, grid: &Gr
     fit(Range { min, max }, grid)
 }
 
-/// The outer end that is left after removing whole bins with at most `n_cut` values, outermost first.
+/// Returns the outer end of the bins that are left after removing whole bins with at most `n_cut` values, outermost
+/// first.
 fn edge_after_cutting<'a>(bins: impl Iterator<Item = &'a Bin>, n_cut: f64) -> f64 {
     let mut n_gone = 0.0;
     for bin in bins {

@@ -2,8 +2,8 @@ use super::bin_centers::BinCenters;
 use crate::quant::QuantParams;
 use crate::statistics::TensorStatistics;
 
-/// The best of a symmetric grid's scale and its next `n_halvings` halves: the one with the least squared error over the
-/// histogram; ties take the larger scale.
+/// Returns the parameters of a symmetric grid with the best scale: the given one, or one halved up to `n_halvings`
+/// times. The best scale has the least squared error over the histogram; ties take the larger scale.
 ///
 /// Source: MQBench, `TqtFakeQuantize`/`MinMaxFloorObserver` for Vitis, and Vitis AI's `MinMSE` (exponents +0 to +4).
 pub fn pot_search(statistic: &TensorStatistics, params: QuantParams, n_halvings: u8) -> QuantParams {

@@ -4,8 +4,8 @@ use crate::quant::{Grid, Range};
 use crate::statistics::{Bin, TensorStatistics};
 use anyhow::{Result, ensure};
 
-/// The observed range with `percent` of the values clipped on each side, then centred if the grid is. On a centred grid
-/// it keeps the wider side, where `percentile` clips absolute values.
+/// The observed range with `percent` of the values clipped on each side, then centered if the grid is. On a centered
+/// grid it keeps the wider side, whereas `percentile` clips absolute values.
 ///
 /// It ends at the outer edge of the histogram bin that crosses the mark.
 ///

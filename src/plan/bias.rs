@@ -1,4 +1,4 @@
-//! Biases as integers: int32 with the scale of the input times that of the weight, or with their own parameters.
+//! Biases as integers: int32 with the product of the scales of input and weight, or integers with their own parameters.
 
 use super::weight::{params_of, values};
 use super::{PlannedBias, QuantPlan};
@@ -13,8 +13,8 @@ use anyhow::{Result, anyhow, ensure};
 /// Largest integer of a bias.
 const MAX_BIAS: f64 = i32::MAX as f64;
 
-/// Decides [`QuantPlan::biases`] again and returns warnings. `widen` lets the scales of weights grow where an int32
-/// would overflow; without it the bias is saturated, with a warning.
+/// Decides [`QuantPlan::biases`] again and returns warnings. With `widen`, the scale of a weight grows where an int32
+/// bias would overflow, with a warning. Without it, the bias saturates, and there is no warning.
 ///
 /// # Errors
 /// If a bias, or its scale, is not finite; the message names it.
@@ -49,8 +49,8 @@ pub fn decide_biases(
     Ok(warnings)
 }
 
-/// The candidate grids of a bias with its own type: the one for its range, and for power-of-two scales those that the
-/// type's search allows.
+/// Returns the candidate grids of a bias with its own type: the grid for its range, and for power-of-two scales the
+/// grids with halved scales that the type's search allows.
 ///
 /// # Errors
 /// If the values have no range.
@@ -62,7 +62,8 @@ pub fn bias_grids(values: &[f32], qtype: &QType, observer: &Observer) -> Result<
     Ok((0..=n_halvings).map(halved).filter(|params| params.scale.is_normal()).collect())
 }
 
-/// Widens the weights' scales where an int32 would overflow. A weight may serve several biases.
+/// Widens the weights' scales where an int32 bias would overflow, or its scale would be close to subnormal. A weight
+/// may serve several biases.
 fn widen_weights(placement: &Placement, floats: &[(Vec<usize>, Vec<f32>)], plan: &mut QuantPlan) -> Vec<String> {
     let mut warnings = Vec::new();
     let int32 = placement.biases.iter().zip(floats).filter(|(quantizer, _)| quantizer.qtype.is_none());
@@ -75,7 +76,7 @@ fn widen_weights(placement: &Placement, floats: &[(Vec<usize>, Vec<f32>)], plan:
         for (channel, &value) in values.iter().enumerate() {
             let params = &mut weight.params[if n_scales == 1 { 0 } else { channel.min(n_scales - 1) }];
             let needed = f64::from(value).abs() / (s_x * MAX_BIAS) * (1.0 + 1e-6);
-            // The bias has the product of both scales; ranges may yet become narrower.
+            // The scale of the bias is the product of both scales. The margin is for ranges that later become narrower.
             let normal = 1024.0 * f64::from(f32::MIN_POSITIVE) / s_x;
             let overflows = f64::from(params.scale) < needed;
             if f64::from(params.scale) < needed.max(normal) {

@@ -1,16 +1,16 @@
-//! Scale and zero point of a block. It has few values, so that each candidate is tried on all of them.
+//! Scale and zero point of a block. A block has few values, so that each candidate is tried on all of them.
 
 use crate::quant::{Grid, QuantParams, Range, params_for_range};
 use anyhow::Result;
 
-/// Candidate ends of the range, in percent of the block's own.
+/// Candidate ends of the range, in percent of the ends of the block's own range.
 const PERCENT: std::ops::RangeInclusive<u32> = 40..=100;
 /// Step between two candidates, in percent.
 const STEP: usize = 2;
 /// Rounds over both ends of an asymmetric grid.
 const N_ROUNDS: usize = 3;
 
-/// The parameters with the least squared error after nearest rounding. Both ends of the range shrink towards 0:
+/// Returns the parameters with the least squared error after nearest rounding. Both ends of the range shrink towards 0:
 /// together on a symmetric grid, in turn otherwise. The whole range is a candidate, and ties take the wider range.
 ///
 /// # Errors

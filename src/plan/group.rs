@@ -19,7 +19,7 @@ struct Shared {
     params: QuantParams,
     observer: &'static str,
     candidates: Vec<RangeCandidate>,
-    /// Whether the range was widened to hold all values of the network's outputs.
+    /// Whether the range was widened to hold all values of the tensors that need it.
     widened: bool,
     /// The mask that the range need not cover.
     mask: Option<Mask>,
@@ -38,7 +38,7 @@ pub(super) fn decide(
     }
     let find = |(&group, quantizers_of_group): (&usize, &Vec<usize>)| {
         let prescribed = prescribed(placement, quantizers_of_group, &mut Vec::new());
-        // A prescribed grid has its own type.
+        // A prescribed grid brings its own type.
         let first = &placement.activations[prescribed.map_or(quantizers_of_group[0], |(quantizer, _)| quantizer)];
         let given_of = |&quantizer: &usize| given?.get(&placement.activations[quantizer].tensor).copied();
         let imported: Vec<GivenRange> = quantizers_of_group.iter().filter_map(given_of).collect();
@@ -109,7 +109,8 @@ pub(super) fn decide(
     Ok((activations, warnings))
 }
 
-/// The first prescribed grid of the group and the index of its quantizer. Warns where the group has another one.
+/// Returns the first prescribed grid of the group and the index of its quantizer. Adds a warning if the group has
+/// another one.
 fn prescribed(
     placement: &Placement,
     quantizers_of_group: &[usize],
@@ -145,8 +146,9 @@ fn prescribe(fixed: FixedGrid, qtype: &QType) -> Result<Shared> {
 }
 
 /// Finds the shared parameters of a group. `joint` is the statistic of the tensors without a given range, `imported`
-/// the ranges of the others. `of_outputs` are the lowest and the highest value of the network's outputs in the group.
-/// The range is widened to these: larger values would be clipped to ties, and readers look for the largest.
+/// has the given ranges of the other tensors. `of_outputs` has the lowest and the highest value of the group's tensors
+/// whose range must hold all values, such as the network's outputs. The range is widened to include both. Otherwise the
+/// largest outputs would be clipped to ties, and users of the network look for the largest.
 fn find_shared(
     joint: Option<&TensorStatistics>,
     of_outputs: Option<(f32, f32)>,

@@ -1,13 +1,13 @@
 //! The integers of a weight, in one byte each where all of them fit.
 
-/// Integers in an order.
+/// A list of integers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Integers {
-    /// At most 255 above the lowest one.
+    /// Integers that are at most 255 above the lowest one.
     Bytes {
         /// The lowest integer.
         lowest: i32,
-        /// How far each is above it.
+        /// Difference of each integer from the lowest one.
         above: Vec<u8>,
     },
     /// Integers that are further apart.

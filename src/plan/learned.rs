@@ -1,4 +1,4 @@
-//! Learned integers as differences from the nearest ones.
+//! Learned integers, as differences from the nearest integers.
 
 use super::weight::values_of;
 use super::{PlannedWeight, QuantPlan};
@@ -9,7 +9,7 @@ use crate::quant::{ScaleLayout, TensorParams};
 use anyhow::Result;
 
 impl PlannedWeight {
-    /// The nearest integers of the weight's values in `graph`.
+    /// Returns the nearest integers of the weight's values in `graph`.
     ///
     /// # Errors
     /// If the graph has no such weight.
@@ -19,7 +19,7 @@ impl PlannedWeight {
         TensorParams::new(layout, &self.params)?.quantize(&values)
     }
 
-    /// The difference of each integer from the nearest one for the weight's values in `graph`.
+    /// Returns the difference of each integer from the nearest integer of the weight's value in `graph`.
     ///
     /// # Errors
     /// If the graph has no such weight.
@@ -30,8 +30,8 @@ impl PlannedWeight {
 }
 
 impl QuantPlan {
-    /// Edits that give each weight of learned rounding its dequantized values, so that rounding again gives the same
-    /// integers. `graph` is the one to be quantized. A weight that other nodes read in float keeps its values.
+    /// Returns edits that give each weight with learned rounding its dequantized values, so that nearest rounding gives
+    /// the same integers. `graph` is the graph to quantize. A weight that other nodes read in float keeps its values.
     pub fn learned_weights(&self, graph: &GraphProto) -> Vec<ModelEdit> {
         let index = GraphIndex::new(graph);
         let learned = self.weights.iter().filter(|weight| {

@@ -7,18 +7,18 @@
 use crate::place::SoftmaxRole;
 use crate::statistics::TensorStatistics;
 
-/// Highest value of a mask: beside a value of -16 one of -64 has the weight 1e-21.
+/// Highest value of a mask. In a Softmax, a value of -64 beside one of -16 has the weight 1e-21.
 const MASKED: f64 = -64.0;
-/// Least ratio of a mask to the lowest other value.
+/// Minimum ratio of the highest masked value to the lowest other value.
 const GAP: f64 = 4.0;
 /// Distance of the range's lower end from the lowest score, for a Softmax's input: `exp(-12)` is 6e-6.
 const BELOW_SCORES: f64 = 12.0;
-/// Least distance of a masked addend from the other values: scores have about that spread.
+/// Minimum distance of a raised mask from the other values of an addend: scores have about that spread.
 const BELOW_ADDENDS: f64 = 32.0;
-/// Masked value of an addend with one other value, usually 0. Any grid holds two values.
+/// Offset of the raised mask of an addend with only one other value, usually 0. Any grid holds two values.
 const BESIDE_ONE: f64 = -1024.0;
 
-/// Values up to `highest` belong to a mask and are raised to `raised`.
+/// A mask: the values up to `highest`, which are raised to `raised`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mask {
     highest: f64,
@@ -26,7 +26,7 @@ pub struct Mask {
 }
 
 impl Mask {
-    /// The mask in a tensor's values; `None` without one.
+    /// Returns the mask in a tensor's values; `None` if there is none.
     pub fn in_values(statistic: &TensorStatistics, role: SoftmaxRole) -> Option<Mask> {
         let bins: Vec<_> = statistic.histogram.bins().collect();
         let lower_end = |i: usize| bins[i].inner.min(bins[i].outer);
@@ -48,7 +48,7 @@ impl Mask {
             }
             _ => BESIDE_ONE,
         };
-        // Not below the mask itself.
+        // The raised mask is not below the mask itself.
         let lowest = if is_infinite || bins.is_empty() { f64::NEG_INFINITY } else { lower_end(0) };
         Some(Mask { highest, raised: raised.max(lowest) as f32 })
     }
@@ -59,7 +59,7 @@ impl Mask {
         masked.map(|bin| bin.count).sum::<u64>() + statistic.histogram.n_minus_infinity()
     }
 
-    /// The value with the mask raised.
+    /// Returns `raised` for a value of the mask, and any other value as it is.
     pub fn raise(&self, value: f32) -> f32 {
         if f64::from(value) <= self.highest { self.raised } else { value }
     }

@@ -40,22 +40,22 @@ use std::sync::Arc;
 /// All parameters and integers that will be written into the graph.
 #[derive(Debug, Clone, Default)]
 pub struct QuantPlan {
-    /// As [`Placement::activations`].
+    /// One entry per entry of [`Placement::activations`], in the same order.
     pub activations: Vec<PlannedActivation>,
-    /// As [`Placement::weights`].
+    /// One entry per entry of [`Placement::weights`], in the same order.
     pub weights: Vec<PlannedWeight>,
-    /// As [`Placement::biases`].
+    /// The biases of [`Placement::biases`] that are stored as integers, in the same order.
     pub biases: Vec<PlannedBias>,
 }
 
 impl QuantPlan {
-    /// The inputs of linear layers of transformers.
+    /// Returns the names of the inputs of linear layers of transformers.
     pub fn linear_inputs(&self) -> impl Iterator<Item = &String> {
         self.activations.iter().map(|planned| &planned.quantizer).filter(|it| it.linear).map(|it| &it.tensor)
     }
 
-    /// Whether weights are most of the error: most of those with two dimensions or more have coarse grids
-    /// ([`PlannedWeight::is_coarse`]), or most activations have more than 8 bits.
+    /// Whether the rounding of weights makes most of the error: most weights with two dimensions or more have coarse
+    /// grids ([`PlannedWeight::is_coarse`]), or most activations have more than 8 bits.
     pub fn rounding_matters(&self) -> bool {
         let n_wide = self.activations.iter().filter(|activation| activation.qtype.bits > 8).count();
         if 2 * n_wide > self.activations.len() {
@@ -88,7 +88,7 @@ pub struct PlannedActivation {
     pub n_masked: u64,
     /// The range observer's name.
     pub observer: &'static str,
-    /// Ranges of other observers, where the layers that read the tensor choose one.
+    /// Ranges of other observers, from which tuning may choose by the error of the layers that read the tensor.
     pub candidates: Vec<RangeCandidate>,
 }
 
@@ -104,7 +104,7 @@ pub struct RangeCandidate {
 }
 
 impl PlannedActivation {
-    /// The Clip or Relu before the tensor, if it is removed because the range clips the same.
+    /// Returns the Clip or Relu before the tensor, if it is removed because the range ends at its bounds.
     pub fn removed_clip(&self) -> Option<&FoldableClip> {
         self.quantizer.clip.as_ref().filter(|clip| clip.has_no_effect_on(&self.params))
     }
@@ -117,9 +117,9 @@ pub struct PlannedWeight {
     pub quantizer: WeightQuantizer,
     /// Integer type.
     pub qtype: QType,
-    /// One per slice of the axis, one per block in row-major order, or one.
+    /// Scales and zero points: one per slice of the axis, one per block in row-major order, or one.
     pub params: Vec<QuantParams>,
-    /// The integers, in the order of the values. Plans share them where they are equal.
+    /// The integers, in the order of the values. Plans with equal integers share them.
     pub integers: Arc<Integers>,
     /// Dimensions.
     pub shape: Vec<usize>,
@@ -129,9 +129,9 @@ pub struct PlannedWeight {
     pub observer: &'static str,
     /// Positions of slices with only negligible values.
     pub dead: Vec<usize>,
-    /// Whether integers differ from the nearest ones.
+    /// Whether rounding was learned, so that integers may differ from the nearest ones.
     pub learned: bool,
-    /// Limits on the sum of neighbouring weights.
+    /// Limits on the sum of neighboring weights.
     pub pairs: Option<Pairs>,
 }
 
@@ -147,13 +147,13 @@ impl PlannedWeight {
         values
     }
 
-    /// Whether the grid is coarse: fewer than 8 bits, or one scale for all channels.
+    /// Whether the grid is coarse: fewer than 8 bits, or 8 bits with one scale for all channels.
     pub fn is_coarse(&self) -> bool {
         let one_scale = self.params.len() == 1 && self.quantizer.block.is_none();
         self.qtype.bits < 8 || one_scale && self.qtype.bits == 8
     }
 
-    /// The index of the scale of the value at a position.
+    /// Returns a function from the position of a value to the index of the value's scale.
     pub fn scale_of_value(&self) -> impl Fn(usize) -> usize + use<> {
         let layout = ScaleLayout::of(&self.shape, self.quantizer.axis, self.quantizer.block);
         move |position| layout.scale_of(position)
@@ -176,7 +176,7 @@ pub struct PlannedBias {
     pub zero_point: i32,
     /// Dimensions.
     pub shape: Vec<usize>,
-    /// One scale per element, or one.
+    /// One scale per element, or one scale.
     pub scales: Vec<f32>,
     /// The integers.
     pub integers: Vec<i32>,
@@ -208,8 +208,8 @@ impl<'a> Observers<'a> {
     }
 }
 
-/// Chooses all parameters. `statistics` holds one entry per activation quantizer, in their order. A tensor in `given`
-/// has its range from there, and its statistic is ignored.
+/// Chooses all parameters. `statistics` holds one entry per activation quantizer, in the same order. A tensor in
+/// `given` takes its range from there, and its statistic is ignored.
 ///
 /// # Errors
 /// If a tensor had no finite value, or a weight or bias is not finite; the message names it.
@@ -252,8 +252,8 @@ pub fn decide_activations(
     Ok(group::decide(placement, &statistics, None, scheme, observer)?.0)
 }
 
-/// Parameters for `range` on the type's grid, and the range that they cover. Refined on the statistic where the type
-/// asks for it.
+/// Returns the range that is not clipped, and the parameters for `range` on the type's grid. If the type asks for a
+/// search of power-of-two scales, both are refined on the statistic.
 fn params_for(statistic: &TensorStatistics, range: Range, qtype: &QType) -> Result<(Range, QuantParams)> {
     let params = params_for_range(range, &qtype.grid())?;
     if qtype.pot_search == 0 {
@@ -261,7 +261,7 @@ fn params_for(statistic: &TensorStatistics, range: Range, qtype: &QType) -> Resu
     }
     let refined = pot_search(statistic, params, qtype.n_halvings(params.scale));
     let end = |q: i32| f64::from(refined.dequantize(q));
-    // A symmetric grid has a centred range, so that the range alone gives the same scale again.
+    // A symmetric grid has a centered range, so that the range alone gives the same scale again.
     let centred = qtype.signed && qtype.symmetry == Symmetry::Symmetric;
     let lowest = if centred { -end(refined.q_max) } else { end(refined.q_min) };
     let (min, max) = (range.min.max(lowest), range.max.min(end(refined.q_max)));

@@ -1,4 +1,4 @@
-//! Tensors whose values are on no grid.
+//! Tensors with values that no grid holds.
 
 use super::{PlannedActivation, PlannedWeight, QuantPlan};
 use crate::onnx::graph::Edge;
@@ -9,7 +9,7 @@ use crate::statistics::TensorStatistics;
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
-/// The tensors of a plan that have values which their grids do not hold, by one statistic per activation.
+/// Returns the tensors of a plan with values that their grids do not hold. `statistics` has one entry per activation.
 pub fn off_grid(graph: &GraphProto, plan: &QuantPlan, statistics: &[impl Borrow<TensorStatistics>]) -> OffGrid {
     let is_at_pole = |&(node_idx, input_idx): &Edge| graph.node.get(node_idx).is_some_and(|n| has_pole(n, input_idx));
     let mut found = OffGrid::default();
@@ -36,9 +36,10 @@ pub fn off_grid(graph: &GraphProto, plan: &QuantPlan, statistics: &[impl Borrow<
     found
 }
 
-/// Whether values within a step of 0 were seen; of a given range, whether it has such values.
+/// Whether values within a step of 0 were observed. Without a histogram, whether the range has such values.
 fn loses_values_near_zero(planned: &PlannedActivation, statistic: &TensorStatistics) -> bool {
-    // Other samples have lower values than these: a whole step, where half a step is rounded to 0.
+    // A grid rounds values within half a step to 0. A whole step is tested, because other samples may have lower
+    // values.
     let is_near = |value: f64| planned.params.fake_quantize((value / 2.0) as f32) == 0.0;
     let mut bins = statistic.histogram.bins().peekable();
     match bins.peek() {

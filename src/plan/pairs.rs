@@ -1,9 +1,9 @@
 //! Weights for kernels that add two products in 16 bits.
 //!
 //! CPUs with AVX2 or AVX-512 and no VNNI multiply unsigned by signed bytes with `vpmaddubsw`, which adds the products
-//! of two neighbours and saturates at 16 bits. With activations up to 255 it cannot saturate as long as the two weights
+//! of two neighbors and saturates at 16 bits. With activations up to 255 it cannot saturate as long as the two weights
 //! add up to at most 128: most channels of a real network keep all 8 bits, and only those with a heavier pair need a
-//! wider scale. Neighbours are adjacent in the kernels' memory layout: input channels first, then kernel positions.
+//! wider scale. Neighbors are adjacent in the kernels' memory layout: input channels first, then kernel positions.
 //! Depthwise convolutions have their own kernels, which add in 32 bits.
 
 use crate::onnx::node;
@@ -16,13 +16,13 @@ pub struct Pairs {
     channels: usize,
     /// Kernel positions.
     spatial: usize,
-    /// Largest sum of two neighbours with the same sign, in integer steps.
+    /// Largest sum of two neighbors with the same sign, in integer steps.
     pub limit: i32,
 }
 
 impl Pairs {
-    /// The pairs of the weight of `shape` at an input of `node`, per output channel; `None` where products are not
-    /// added in 16 bits.
+    /// Returns the pairs in each output channel of a weight with `shape` at an input of `node`; `None` if the kernel
+    /// does not add products in 16 bits, or `limit` is `None`.
     pub fn of(node: &NodeProto, input_idx: usize, shape: &[usize], limit: Option<u16>) -> Option<Pairs> {
         let limit = i32::from(limit?);
         match (node.op_type(), shape) {
@@ -38,8 +38,8 @@ impl Pairs {
         }
     }
 
-    /// The neighbours of weight `k` of a row, in ONNX order (channel, then position). With an odd number of channels a
-    /// pair may begin at any of them, so both neighbours count.
+    /// Returns the positions of the neighbors of weight `k` of a row, in ONNX order (channel, then kernel position).
+    /// With an odd number of channels a pair may begin at any channel, so both neighbors count.
     pub fn neighbours(&self, k: usize) -> impl Iterator<Item = usize> + use<> {
         let Pairs { channels, spatial, .. } = *self;
         let n = channels * spatial;
@@ -55,7 +55,8 @@ impl Pairs {
             .map(move |at| if is_matrix { at } else { at % channels * spatial + at / channels })
     }
 
-    /// Smallest and largest integer of weight `k` of the row `q`, given its neighbours; 0 is always allowed.
+    /// Returns the smallest and the largest integer that weight `k` of the row `q` may have beside its neighbors; 0 is
+    /// always allowed.
     pub fn bounds(&self, q: impl Fn(usize) -> i32, k: usize) -> (i32, i32) {
         let mut bounds = (-self.limit, self.limit);
         for neighbour in self.neighbours(k) {
@@ -65,7 +66,7 @@ impl Pairs {
         (bounds.0.min(0), bounds.1.max(0))
     }
 
-    /// The heaviest pair in a row of integers, divided by the limit.
+    /// Returns the largest sum of a pair in a row of integers, divided by the limit.
     pub fn load(&self, q: &[i32]) -> f64 {
         let Pairs { channels, spatial, .. } = *self;
         let of_position = |position: usize| q.iter().skip(position).step_by(spatial);

@@ -10,12 +10,13 @@ use crate::statistics::{Extremes, TensorStatistics};
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Least steps that the shared grid must leave a tensor: with 8 bits, the wider range may be 32 times as wide.
+/// Minimum number of steps that the shared grid must leave a tensor: with 8 bits, the wider range may be 32 times as
+/// wide.
 const LEAST_STEPS: f64 = 8.0;
 
-/// The tensors that keep their own quantization parameters: the table allows it, the tensors that they are joined with
-/// have a much wider range, and a node reads the lost detail. With a Concat whose output is quantized the detail is
-/// lost anyway.
+/// Returns the tensors that keep their own quantization parameters at a join. The table must allow it, the joined
+/// tensors must have a much wider range together, and a node must read the detail that a shared grid would lose. A
+/// Concat whose output is quantized is no such node: its output has lost the detail anyway.
 pub fn unlike_tensors(
     placement: &Placement,
     statistics: &[impl Borrow<TensorStatistics>],
@@ -56,7 +57,7 @@ struct Lost<'a> {
     n_steps: f64,
 }
 
-/// A warning about the tensor that a shared grid leaves fewest steps; `None` where all have enough.
+/// Returns a warning about the tensor that a shared grid leaves fewest steps; `None` if all tensors have enough.
 pub fn warning(graph: &GraphProto, placement: &Placement, plan: &QuantPlan) -> Option<String> {
     let by_name: BTreeMap<&str, &PlannedActivation> =
         plan.activations.iter().map(|planned| (planned.quantizer.tensor.as_str(), planned)).collect();
@@ -95,13 +96,13 @@ fn short(value: f32) -> String {
     }
 }
 
-/// The narrowest of the tensors that a shared grid leaves few steps.
+/// Returns the joined tensor with fewest steps on the shared grid, if these are fewer than [`LEAST_STEPS`].
 fn lost_of<'a>(join: &Join, by_name: &BTreeMap<&str, &'a PlannedActivation>) -> Option<Lost<'a>> {
     let inputs: Vec<&PlannedActivation> =
         join.inputs.iter().filter_map(|name| by_name.get(name.as_str()).copied()).collect();
     let params = match &join.output {
         Some(output) => by_name.get(output.as_str())?.params,
-        // Either they share parameters, or each has its own.
+        // Without a quantized output, the inputs share parameters or each has its own.
         None => inputs.first().map(|first| first.params)?,
     };
     let n_steps = |planned: &PlannedActivation| {

@@ -17,8 +17,8 @@ use rayon::prelude::*;
 use std::borrow::{Borrow, Cow};
 use std::sync::Arc;
 
-/// Largest value of a negligible slice, as a share of the weight's largest value. Its own scale would vanish beside the
-/// others in float32, and its bias's scale would be subnormal.
+/// Largest absolute value of a negligible slice, as a share of the weight's largest absolute value. The slice's own
+/// scale would vanish beside the other scales in float32, and the scale of its bias would be subnormal.
 const NOTHING: f32 = 1.0 / (1 << 24) as f32;
 
 pub(super) fn values(graph: &GraphProto, name: &str) -> Result<(Vec<usize>, Vec<f32>)> {
@@ -27,7 +27,8 @@ pub(super) fn values(graph: &GraphProto, name: &str) -> Result<(Vec<usize>, Vec<
     Ok((shape, values))
 }
 
-/// Shape and values of a weight, or of a constant with its mask raised to the lower end of the range.
+/// Returns shape and values of a weight or constant. The values of a mask of attention are raised, as by
+/// [`Mask::raise`].
 pub(super) fn values_of(graph: &GraphProto, quantizer: &WeightQuantizer) -> Result<(Vec<usize>, Vec<f32>)> {
     let (shape, mut values) = read(graph, &quantizer.tensor)?;
     if let Some(role) = quantizer.softmax {
@@ -67,15 +68,16 @@ pub(super) fn decide(
     observer: &Observer,
 ) -> Result<(Vec<PlannedWeight>, Vec<String>)> {
     let planned = |quantizer: &WeightQuantizer| planned(graph, quantizer, &scheme.types[&quantizer.qtype], observer);
-    // Of several errors the first in order is returned.
+    // Of several errors, the first in the order of the weights is returned.
     let weights: Vec<Result<PlannedWeight>> = placement.weights.par_iter().map(planned).collect();
     let weights: Vec<PlannedWeight> = weights.into_iter().collect::<Result<_>>()?;
     let warnings = warning(&weights).into_iter().collect();
     Ok((weights, warnings))
 }
 
-/// The statistics of activations, extended by the values of tables that share their parameters, also by rows that no
-/// sample looked up. A constant with one value is not a table.
+/// Returns the statistics of activations, extended by the values of constant tables that share an activation's
+/// parameters. All rows of a table count, also those that no sample looked up. A constant with one value is not a
+/// table.
 pub(super) fn with_tables<'a, S: Borrow<TensorStatistics>>(
     graph: &GraphProto,
     placement: &Placement,
@@ -93,8 +95,8 @@ pub(super) fn with_tables<'a, S: Borrow<TensorStatistics>>(
     Ok(all)
 }
 
-/// Gives constants the parameters of the activations that they share them with. These activations lose their candidate
-/// ranges.
+/// Gives each constant that shares an activation's parameters the scale, zero point and type of the activation. The
+/// activation loses its candidate ranges.
 pub(super) fn share(weights: &mut [PlannedWeight], activations: &mut [PlannedActivation]) {
     for weight in weights {
         let Some(name) = &weight.quantizer.shares_with else { continue };
@@ -106,7 +108,7 @@ pub(super) fn share(weights: &mut [PlannedWeight], activations: &mut [PlannedAct
     }
 }
 
-/// A weight with its parameters, not rounded yet.
+/// Returns a weight with its parameters, not rounded yet.
 fn planned(
     graph: &GraphProto,
     quantizer: &WeightQuantizer,
@@ -147,7 +149,7 @@ fn planned(
     Ok(planned)
 }
 
-/// A warning about weights with negligible slices.
+/// Returns a warning about weights with negligible slices.
 fn warning(weights: &[PlannedWeight]) -> Option<String> {
     let mut found = weights.iter().filter(|weight| !weight.dead.is_empty() && weight.params.len() > 1);
     let PlannedWeight { quantizer, params, dead, .. } = found.next()?;
@@ -166,7 +168,7 @@ fn warning(weights: &[PlannedWeight]) -> Option<String> {
     ))
 }
 
-/// Range and parameters for given values; an empty slice gets those of a range of width 0.
+/// Returns range and parameters for the given values; for no values, those of a range of width 0.
 pub(super) fn params_of(values: &[f32], qtype: &QType, observer: &Observer) -> Result<(Range, QuantParams)> {
     let mut statistic = TensorStatistics::default();
     match observer.reads_histogram || qtype.pot_search > 0 {
@@ -180,7 +182,7 @@ pub(super) fn params_of(values: &[f32], qtype: &QType, observer: &Observer) -> R
     params_for(&statistic, range, qtype)
 }
 
-/// Gives negligible slices the median scale of the others.
+/// Gives negligible slices the median scale of the other slices.
 fn borrow_scales(params: &mut [QuantParams], dead: &[usize]) {
     let mut alive: Vec<f32> = params
         .iter()
@@ -194,7 +196,7 @@ fn borrow_scales(params: &mut [QuantParams], dead: &[usize]) {
     }
 }
 
-/// Widens the scales of rows with too heavy pairs; the common scale where there is one.
+/// Widens the scale of each row in which a pair of weights exceeds the limit, or the scale that all rows share.
 fn widen_for_pairs(graph: &GraphProto, values: &[f32], weight: &mut PlannedWeight) {
     let Some(&(node_idx, input_idx)) = weight.quantizer.edges.first() else { return };
     let Some(node) = graph.node.get(node_idx) else { return };
@@ -217,7 +219,7 @@ fn widen_for_pairs(graph: &GraphProto, values: &[f32], weight: &mut PlannedWeigh
             if load <= 1.0 {
                 break;
             }
-            // Rounding may leave a step too much; then the scale is widened once more.
+            // Rounding may leave a pair above the limit by a step. The scale is then widened once more.
             let wider = f64::from(params.scale) * load.max(1.002);
             params.scale = weight.qtype.scale_at_least(wider);
         }
@@ -225,7 +227,8 @@ fn widen_for_pairs(graph: &GraphProto, values: &[f32], weight: &mut PlannedWeigh
     weight.pairs = Some(pairs);
 }
 
-/// Rounds a weight to the nearest integers. Called after biases may have widened the scales.
+/// Rounds a weight to the nearest integers. Must run after [`decide_biases`](super::decide_biases), which may widen
+/// scales.
 ///
 /// # Errors
 /// If a value is not finite; the message names the initializer.

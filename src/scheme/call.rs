@@ -30,7 +30,7 @@ pub enum ParameterKind {
     Axis,
     /// One of these words.
     Word(&'static [&'static str]),
-    /// Some of these words.
+    /// A list of these words.
     Words(&'static [&'static str]),
 }
 
@@ -86,7 +86,7 @@ impl From<RuleCall> for RuleForm {
 }
 
 impl RuleCall {
-    /// A number; `default` where the table has none.
+    /// Returns the number of the parameter `name`; `default` if the table has none.
     pub fn number(&self, name: &str, default: i64) -> i64 {
         match self.parameters.get(name) {
             Some(Parameter::Number(value)) => *value,
@@ -94,7 +94,7 @@ impl RuleCall {
         }
     }
 
-    /// A name; `None` where the table has none.
+    /// Returns the name that the parameter `name` has; `None` if the table has none.
     pub fn name(&self, name: &str) -> Option<&str> {
         match self.parameters.get(name) {
             Some(Parameter::Name(value)) => Some(value),
@@ -102,7 +102,7 @@ impl RuleCall {
         }
     }
 
-    /// A list of operator types; empty where the table has none.
+    /// Returns the list of operator types of the parameter `name`; empty if the table has none.
     pub fn ops(&self, name: &str) -> &[String] {
         match self.parameters.get(name) {
             Some(Parameter::Ops(ops)) => ops,
@@ -115,7 +115,7 @@ impl RuleCall {
         self.ops(name).iter().any(|op| op == op_type)
     }
 
-    /// A positive number, which may be written as a fraction.
+    /// Returns the number of the parameter `name`, which may be written as a fraction.
     pub fn fraction(&self, name: &str) -> Option<f32> {
         match self.parameters.get(name)? {
             Parameter::Number(n) => Some(*n as f32),
@@ -124,7 +124,7 @@ impl RuleCall {
         }
     }
 
-    /// Element types by number; `None` where the table has none.
+    /// Returns the element types of the parameter `name`, by number; `None` if the table has none.
     pub fn dtypes(&self, name: &str) -> Option<Vec<i32>> {
         match self.parameters.get(name)? {
             Parameter::Ops(names) => Some(names.iter().filter_map(|n| type_number(n)).collect()),
@@ -144,7 +144,7 @@ fn fraction(text: &str) -> Option<f32> {
 }
 
 impl ParameterKind {
-    /// Fails where `value` has another kind. `types` are the table's types.
+    /// Fails if `value` is of another kind. `types` are the names of the table's types.
     pub(super) fn check(self, value: &Parameter, types: &[&str]) -> Result<()> {
         let one_of = |found: &str, names: &[&str]| match names.contains(&found) {
             true => Ok(()),

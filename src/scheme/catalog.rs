@@ -6,7 +6,7 @@ use anyhow::Result;
 /// The parameters of a rule by name; the name `*` stands for all others.
 pub type Takes = &'static [(&'static str, ParameterKind)];
 
-/// Lists of other modules with the names for tables.
+/// The names that other modules provide for tables.
 pub struct Catalog {
     /// Tables that come with mqq: name and YAML.
     pub tables: &'static [(&'static str, &'static str)],
@@ -14,7 +14,7 @@ pub struct Catalog {
     pub rules: Vec<(&'static str, Takes)>,
     /// Rules of targets; each also accepts `severity`.
     pub checks: Vec<(&'static str, Takes)>,
-    /// The key of a table that a rule of its `check` refuses, and the reason.
+    /// Returns the key of a table that a rule of the table's own `check` refuses, and the reason.
     pub contradiction: fn(&Scheme) -> Option<(String, String)>,
     /// Fails for an invalid spelling of an observer.
     pub check_observer: fn(&str) -> Result<()>,

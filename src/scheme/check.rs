@@ -11,7 +11,7 @@ use crate::onnx::LAST_OPSET;
 use crate::quant::{Codes, Symmetry};
 use anyhow::anyhow;
 
-/// Checks the table and each of its variants.
+/// Checks the table, and the table with each of its switches turned on.
 pub(super) fn check(scheme: &Scheme, catalog: &Catalog) -> Result<(), Wrong> {
     check_one(scheme, catalog)?;
     for name in scheme.switches.keys() {
@@ -75,7 +75,7 @@ fn check_one(scheme: &Scheme, catalog: &Catalog) -> Result<(), Wrong> {
     }
 }
 
-/// Checks the types of operators that hold the weights' integers themselves.
+/// Checks the types of weights whose integers an operator such as MatMulNBits or MatMulInteger holds itself.
 fn check_storage(scheme: &Scheme) -> Result<(), Wrong> {
     let (fits, expected): (fn(&QType) -> bool, _) = match scheme.weight_storage {
         WeightStorage::Integer | WeightStorage::Float => return Ok(()),
@@ -173,7 +173,7 @@ fn check_type(qtype: &QType, min_opset: i64, at: &str) -> Result<(), Wrong> {
     })
 }
 
-/// The most dimensions of an operator's weights.
+/// Returns the maximum number of dimensions of the weights of operator `op`.
 fn max_rank(op: &str) -> i64 {
     match op {
         "Gemm" => 2,
@@ -236,7 +236,7 @@ fn check_row(scheme: &Scheme, row: &OpRow, op: &str, at: &str) -> Result<(), Wro
     Ok(())
 }
 
-/// Checks the parameters of one rule: names and kinds.
+/// Checks the names and kinds of the parameters of one rule.
 fn check_parameters(
     scheme: &Scheme,
     call: &RuleCall,

@@ -22,7 +22,7 @@ struct TableLayer {
     value: Mapping,
 }
 
-/// A table and those it extends, most derived first.
+/// A table and the tables that it extends, most derived first.
 pub(super) struct Layers(Vec<TableLayer>);
 
 /// The place of a table.
@@ -104,7 +104,8 @@ fn named(tables: Tables) -> Vec<Named> {
     tables.iter().map(of).collect()
 }
 
-/// A hint at tables with a name similar to `unknown`, or with a word in the description that begins with it.
+/// Returns a hint at tables with a name similar to `unknown`, or with a word in the description that begins with
+/// `unknown`.
 fn similar(tables: &[Named], unknown: &str) -> String {
     let names = tables.iter().flat_map(|table| table.aliases.iter().map(String::as_str).chain([table.name]));
     let near = did_you_mean(unknown, names);
@@ -132,10 +133,10 @@ fn explain_syntax(error: serde_yaml::Error) -> anyhow::Error {
 }
 
 impl Layers {
-    /// Reads the table of `backend` and those it extends.
+    /// Reads the table of `backend` and the tables that it extends.
     ///
     /// # Errors
-    /// If one does not exist or is not YAML, or they extend each other in a circle.
+    /// If a table does not exist or is not YAML, or tables extend each other in a circle.
     pub fn read(backend: &str, tables: Tables) -> Result<Layers> {
         let mut place = TablePlace::of(backend, None, tables)?;
         let mut places = Vec::new();
@@ -183,7 +184,7 @@ impl Layers {
     /// Merges the tables: maps key by key, everything else is replaced; `null` removes a key.
     ///
     /// # Errors
-    /// If `null` is given for a key that the base table does not have.
+    /// If a table gives `null` for a key that the extended table does not have.
     pub fn merged(&self) -> Result<Value> {
         let mut merged = Mapping::new();
         for (position, layer) in self.0.iter().enumerate().rev() {
@@ -197,8 +198,8 @@ impl Layers {
         Ok(Value::Mapping(merged))
     }
 
-    /// Adds file and line to an error about the dotted key path `at`: those of the key, or of the nearest key above it,
-    /// in the most derived table that has it.
+    /// Adds file and line to an error about the dotted key path `at`. They are those of the key in the most derived
+    /// table that has it, or of the nearest key above it if no table has it.
     pub fn explain(&self, at: &str, error: &anyhow::Error) -> anyhow::Error {
         let steps: Vec<&str> = at.split('.').filter(|step| !step.is_empty()).collect();
         let found = (1..=steps.len()).rev().find_map(|depth| {
@@ -215,7 +216,7 @@ impl Layers {
     }
 }
 
-/// Merges `over` into `base`.
+/// Merges `over` into `base`; `at` is the dotted path of both.
 fn merge(base: &mut Mapping, over: &Mapping, at: &str) -> Result<(), Wrong> {
     for (key, value) in over {
         let at = match (at, key.as_str()) {

@@ -9,7 +9,7 @@ use serde_path_to_error::Segment;
 use serde_yaml::Value;
 use std::path::PathBuf;
 
-/// The table of a built-in backend, or of the YAML file at the path `backend`.
+/// Returns the table of a built-in backend, or of the YAML file at the path `backend`.
 ///
 /// # Errors
 /// If there is no such backend or file, or the table is invalid: file, line, key, expected value.
@@ -22,13 +22,14 @@ pub fn resolve(backend: &str, catalog: &Catalog) -> Result<Scheme> {
     scheme.map_err(|wrong| layers.explain(&wrong.at, &wrong.error))
 }
 
-/// The files of `backend`'s table: its own and those it extends, without built-in ones. Empty where [`resolve`] fails.
+/// Returns the paths of `backend`'s table and of the tables that it extends, without built-in tables. Empty if one of
+/// them cannot be read.
 pub fn files(backend: &str, catalog: &Catalog) -> Vec<PathBuf> {
     Layers::read(backend, catalog.tables).map(Layers::files).unwrap_or_default()
 }
 
-/// As [`resolve`], with `switches` turned on and then `sets` applied, such as `types.act8.bits=4`: a dotted path of
-/// keys and a YAML value (`null` removes the key).
+/// Returns the table of [`resolve`] with `switches` turned on and then `sets` applied. A set such as
+/// `types.act8.bits=4` is a dotted path of keys and a YAML value; `null` removes the key.
 ///
 /// # Errors
 /// As [`resolve`]; also for an unknown switch, a path through a key that does not exist, or an invalid value.
@@ -36,8 +37,8 @@ pub fn resolve_with(backend: &str, switches: &[String], sets: &[String], catalog
     changed(backend, (switches, sets), Absent::IsError, catalog)
 }
 
-/// The table of wider types that may replace `scheme`, with the same `switches` and `sets`. Keys that they remove may be
-/// missing in it.
+/// Returns the table of wider types that may replace `scheme`, with the same `switches` and `sets`; `None` if `scheme`
+/// names none. A key that a set removes may be missing in the wider table.
 ///
 /// # Errors
 /// As [`resolve_with`].
@@ -55,7 +56,7 @@ pub fn resolve_wider(
     wider.map(Some)
 }
 
-/// A key that is to be removed and is not there.
+/// The treatment of a set that removes a key which the table does not have.
 #[derive(Clone, Copy, PartialEq)]
 enum Absent {
     IsError,

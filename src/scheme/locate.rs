@@ -3,8 +3,8 @@
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
-/// Line of the key, or of the list's element, at the dotted path `at` (`types.act8.bits`, `placement.2`); `None` where
-/// the text has no such key.
+/// Returns the line of the key, or of the list's element, at the end of the steps `at`, such as those of
+/// `types.act8.bits` or `placement.2`. `None` if the text has no such key.
 pub fn line_of(text: &str, at: &[&str]) -> Option<usize> {
     // The walk ends with an error when it arrives, because the parser adds the line to errors.
     let walk = Walk::Along(at).deserialize(serde_yaml::Deserializer::from_str(text));
@@ -18,7 +18,7 @@ const ARRIVED: &str = "<arrived>";
 enum Walk<'a> {
     /// Follows the remaining steps.
     Along(&'a [&'a str]),
-    /// Reads a key; arrives if it is this one.
+    /// Reads a key; arrives if it is the given one.
     Key(Option<&'a str>),
     /// Arrives at any value.
     Arrive,

@@ -25,7 +25,7 @@ pub const WIDE_OPSET: i64 = 21;
 pub struct Precision {
     /// Type of the activations that the layer reads and writes.
     pub activation: Option<String>,
-    /// Type of its weight.
+    /// Type of the layer's weight.
     pub weight: Option<String>,
     /// Source of the facts, if not the table's.
     pub source: Option<String>,
@@ -39,7 +39,7 @@ impl Precision {
 }
 
 impl Scheme {
-    /// Raises [`Scheme::min_opset`] where the types of the precision `name` need that.
+    /// Raises [`Scheme::min_opset`] to [`WIDE_OPSET`] if the types of the precision `name` need it.
     pub fn make_room_for(&mut self, name: &str) {
         if !self.has_room_for(name) {
             self.min_opset = WIDE_OPSET;
@@ -53,7 +53,8 @@ impl Scheme {
         self.min_opset >= WIDE_OPSET || !types.any(QType::is_wide)
     }
 
-    /// Whether rows or rules use the type. A type that only `mixed` uses needs its operator set only when it is chosen.
+    /// Whether rows or rules use the type. A type that only `mixed` uses needs its operator set only if a layer gets
+    /// the type.
     pub(super) fn is_placed(&self, name: &str) -> bool {
         let is = |other: &Option<String>| other.as_deref() == Some(name);
         let in_row = self.ops.values().any(|row| {

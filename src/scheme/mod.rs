@@ -56,15 +56,15 @@ pub struct Scheme {
     /// Whether the target requires fixed input dimensions; the written model then has the shapes of the calibration.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub static_shapes: bool,
-    /// Whether divisions by constants and squares become products, and differences with constants sums.
+    /// Whether divisions by constants, and squares, become products, and differences with constants become sums.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub multiply_and_add: bool,
-    /// How a Mul by channel scales before a layer runs; `None` where none may be inserted.
+    /// How an inserted Mul by channel scales runs; `None` if none may be inserted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub insert_scales: Option<InsertedScales>,
     /// Integer types by the names used in the rows.
     pub types: BTreeMap<String, QType>,
-    /// Range observers where the command line names none.
+    /// Range observers, unless the command line names others.
     pub observers: ObserverNames,
     /// How quantized weights are stored.
     #[serde(default)]
@@ -74,7 +74,7 @@ pub struct Scheme {
     pub switches: BTreeMap<String, Switch>,
     /// One row per operator that may be quantized; all other operators stay float.
     pub ops: BTreeMap<String, OpRow>,
-    /// Rows of a region of wider types; `None` where no operator may be in one.
+    /// Rows of a region of wider types; `None` if the target has no such region.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<Region>,
     /// Placement rules, in the order in which they run.
@@ -91,13 +91,14 @@ pub struct Scheme {
 }
 
 impl Scheme {
-    /// Whether ranges of activations are written with this storage of weights; if not, no data is needed.
+    /// Whether the written model has ranges of activations if weights are stored like this. If not, the run needs no
+    /// data.
     pub fn has_ranges(&self, storage: WeightStorage) -> bool {
         let mut rows = self.ops.values();
         storage != WeightStorage::Dynamic && rows.any(|row| row.input.is_some() || row.output.is_some())
     }
 
-    /// Whether Muls by channel scales run in float.
+    /// Whether inserted Muls by channel scales run in float.
     pub fn scales_in_float(&self) -> bool {
         self.insert_scales == Some(InsertedScales::Float)
     }
@@ -132,7 +133,7 @@ pub struct ObserverNames {
     pub weight: String,
 }
 
-/// How a Mul by channel scales runs.
+/// How an inserted Mul by channel scales runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", expecting = "expected `float` or `quantized`")]
 pub enum InsertedScales {
@@ -155,10 +156,11 @@ pub enum WeightStorage {
     Integer,
     /// As floats with QuantizeLinear and DequantizeLinear.
     Float,
-    /// As integers of a MatMulInteger, whose other input is quantized by a DynamicQuantizeLinear on each run; as
-    /// `Integer` where that cannot replace an operator.
+    /// As integers of a MatMulInteger, whose other input a DynamicQuantizeLinear quantizes on each run. As with
+    /// `Integer` for an operator that a MatMulInteger cannot replace.
     Dynamic,
-    /// As integers in blocks of ONNX Runtime's `MatMulNBits`; as `Integer` where that cannot replace an operator.
+    /// As integers in blocks of ONNX Runtime's `MatMulNBits`. As with `Integer` for an operator that a `MatMulNBits`
+    /// cannot replace.
     #[serde(untagged)]
     Nbits {
         /// Attributes of the operator that do not follow from the weight.

@@ -14,7 +14,7 @@ use serde_with::skip_serializing_none;
 pub struct QType {
     /// Bits per value.
     pub bits: u8,
-    /// Two's complement or unsigned.
+    /// Whether the integers are signed, in two's complement.
     pub signed: bool,
     /// Symmetric or asymmetric.
     pub symmetry: Symmetry,
@@ -26,25 +26,26 @@ pub struct QType {
     pub granularity: Granularity,
     /// Block size; only for `per_block`.
     pub block_size: Option<usize>,
-    /// Excludes the lowest integer of a signed grid.
+    /// Whether a signed grid excludes its lowest integer.
     #[serde(default)]
     pub narrow_range: bool,
-    /// Bits of the stored integer, where it is wider than `bits` (7-bit weights in int8).
+    /// Bits of the stored integer, if it is wider than `bits` (7-bit weights in int8).
     pub storage_bits: Option<u8>,
-    /// For weights of kernels that add two products in 16 bits: the largest sum of two neighbours, in integer steps.
-    /// Scales widen where a sum would be larger.
+    /// Largest sum of two neighboring weights in integer steps, for kernels that add two products in 16 bits. Scales
+    /// widen where a sum would be larger.
     pub max_pair_sum: Option<u16>,
     /// Allowed scales.
     #[serde(default, skip_serializing_if = "is_default")]
     pub scale: ScaleKind,
     /// How a scale is rounded to a power of two; the default is `ceil`.
     pub pot_rounding: Option<PotRounding>,
-    /// Maximum number of times that the scale is halved while that lowers the squared error on the statistics.
+    /// Maximum number of halvings of the scale in the search for the least squared error on the statistics; 0 for no
+    /// search.
     #[serde(default, skip_serializing_if = "is_default")]
     pub pot_search: u8,
-    /// Power-of-two scales are at least 2 to the power of minus this.
+    /// Maximum number of fraction bits: power-of-two scales are at least 2 to the power of minus this number.
     pub max_fraction_bits: Option<u8>,
-    /// Uses the unsigned grid with as many bits where no negative value was observed.
+    /// Whether a tensor without a negative observed value uses the unsigned grid with as many bits.
     #[serde(default, skip_serializing_if = "is_default")]
     pub ada_sign: bool,
     /// The divisor of the largest absolute value on a symmetric signed grid.
@@ -62,7 +63,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 impl QType {
-    /// The grid for one scale of this type.
+    /// Returns the grid for one scale of this type.
     pub fn grid(&self) -> Grid {
         let powers_of_two = self.scale == ScaleKind::PowerOfTwo;
         let scale_rule = ScaleRule {
@@ -86,13 +87,15 @@ impl QType {
         self.max_fraction_bits.map_or(0.0, |bits| f64::from(bits).exp2().recip())
     }
 
-    /// Maximum number of halvings in the search for a better scale.
+    /// Returns the maximum number of halvings of `scale` in a search, so that the result is not below the minimum
+    /// scale.
     pub fn n_halvings(&self, scale: f32) -> u8 {
         let fits = |n: &u8| f64::from(scale) * (-f64::from(*n)).exp2() >= self.min_scale();
         (0..=self.pot_search).rev().find(fits).unwrap_or(0)
     }
 
-    /// The smallest scale of the type that is at least `scale`: the next power of two for power-of-two scales.
+    /// Returns the smallest scale of the type that is at least `scale`, which for power-of-two scales is the next power
+    /// of two.
     pub fn scale_at_least(&self, scale: f64) -> f32 {
         let nearest = scale as f32;
         match self.scale {
@@ -115,13 +118,13 @@ impl QType {
         self.storage_bits.unwrap_or(self.bits) != 8 || self.granularity == Granularity::PerBlock
     }
 
-    /// Fails where weights cannot have the type, which is called `name`.
+    /// Fails if weights cannot have this type. `name` and `at` are the type's name and its use, for the error.
     pub(super) fn check_for_weight(&self, name: &str, at: &str) -> Result<(), Wrong> {
         ensure(!self.ada_sign, at, || format!("type `{name}` has `ada_sign`, expected it for activations only"))
     }
 
-    /// The type for a tensor with the lowest observed value `min`: with `ada_sign`, the unsigned type with as many bits
-    /// where that is not negative.
+    /// Returns the type for a tensor with the lowest observed value `min`. With `ada_sign`, that is the unsigned type
+    /// with as many bits if `min` is not negative.
     pub fn adapted(&self, min: Option<f32>) -> QType {
         let unsigned = self.ada_sign && self.signed && min.is_some_and(|min| min >= 0.0);
         match unsigned {
@@ -139,7 +142,7 @@ impl Scheme {
         self.types.get(name).ok_or_else(unknown)
     }
 
-    /// As [`Scheme::find_type`], for a per-tensor type.
+    /// Returns the per-tensor type `name`, which the table uses at `at`.
     pub(super) fn per_tensor_type(&self, name: &str, at: &str) -> Result<&QType, Wrong> {
         let qtype = self.find_type(name, at)?;
         ensure(qtype.granularity == Granularity::PerTensor, at, || {

@@ -12,7 +12,7 @@ pub struct OpRow {
     pub input: Option<String>,
     /// Type of the constant input, and its axis.
     pub weight: Option<WeightRow>,
-    /// Type of other constant operands, with one scale each; they stay float without it.
+    /// Type of other constant operands, with one scale each; `None` leaves them float.
     pub constant: Option<String>,
     /// How the bias is stored.
     #[serde(default)]
@@ -21,7 +21,7 @@ pub struct OpRow {
     pub output: Option<String>,
     /// Tensors that must share quantization parameters, or have prescribed ones.
     pub constraint: Option<Constraint>,
-    /// Whether the target computes the operator in float all the same, from integers that it converts.
+    /// Whether the target computes the operator in float from the integers, which it converts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub float_kernel: bool,
     /// Source of the row's facts, if not the table's.
@@ -62,7 +62,7 @@ pub enum BiasRow {
     /// In float.
     #[default]
     Float,
-    /// As int32 with the scale of the input times that of the weight.
+    /// As int32 whose scale is the product of the scales of input and weight.
     Int32,
     /// On its own per-tensor grid.
     #[serde(untagged)]

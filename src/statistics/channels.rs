@@ -11,7 +11,7 @@ pub struct ChannelExtremes {
 }
 
 impl ChannelExtremes {
-    /// Those of samples with these channels; `None` where samples have different numbers of channels.
+    /// Returns the given extremes; `None` stands for samples with different numbers of channels.
     pub fn of(by_channel: Option<Vec<Extremes>>) -> ChannelExtremes {
         ChannelExtremes { is_uneven: by_channel.is_none(), by_channel: by_channel.unwrap_or_default() }
     }

@@ -1,10 +1,10 @@
 //! The file of saved statistics: a safetensors container, which holds no code and which every language reads.
 //!
-//! Arrays: `sha256` (of all the rest), `samples`, and of each tensor `NAME@i/counts` ([`TensorCounts::bytes`]),
-//! `NAME@i/extremes` and `NAME@i/channels`. Prepared models whose statistics of a tensor are the same share them: `i`
-//! counts the different ones. `batches/i` holds extremes by sample of prepared model i, `kept` the hashes of the samples that
-//! are kept, and `kept/i/j` input j of sample i. The text `mqq_statistics` of the
-//! container's metadata is the rest, as JSON.
+//! Arrays: `sha256` (of the metadata's text and all other arrays), `samples`, and of each tensor `NAME@i/counts`
+//! ([`TensorCounts::bytes`]), `NAME@i/extremes` and `NAME@i/channels`. If a tensor has the same statistics in several
+//! prepared models, the models share them: `i` counts the different statistics. `batches/i` holds extremes by sample of
+//! prepared model i, `kept` the hashes of the kept samples, and `kept/i/j` input j of kept sample i. All else is JSON
+//! in the text `mqq_statistics` of the container's metadata.
 
 use super::{
     AboutStatistics, ChannelExtremes, Extremes, KeptArray, KeptSample, SavedModel, SavedStatistics, SavedTensor,
@@ -17,24 +17,24 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashMap};
 
-/// Version of the format. It rises when a reader of an earlier version would go wrong.
+/// Version of the format. It rises when readers of an earlier version would misread the file.
 pub const FORMAT: u32 = 1;
 
 /// Name of the text in the container's metadata.
 const KEY: &str = "mqq_statistics";
-/// Name of the array with the hash of the rest.
+/// Name of the array with the hash of the text and all other arrays.
 const CHECKSUM: &str = "sha256";
 /// Name of the array with the hashes of the samples.
 const SAMPLES: &str = "samples";
 
-/// Name of the array with the hashes of the samples that are kept.
+/// Name of the array with the hashes of the kept samples.
 const KEPT: &str = "kept";
 
-/// Element types of inputs: that of the file, and as its number in `TensorProto.DataType`.
+/// Element types of inputs: the type in the file, and the number in `TensorProto.DataType`.
 const INPUT_TYPES: [(Dtype, i32); 6] =
     [(Dtype::F32, 1), (Dtype::I64, 7), (Dtype::I32, 6), (Dtype::I8, 3), (Dtype::U8, 2), (Dtype::BOOL, 9)];
 
-/// The format's version alone, which every version has.
+/// The keys of the text that files of every version have.
 #[derive(Deserialize)]
 struct Versioned {
     format: u32,
@@ -54,7 +54,7 @@ struct StatisticsText {
 #[derive(Serialize, Deserialize)]
 struct HeaderModel {
     sha256: String,
-    /// Which statistics of each tensor are its own.
+    /// For each tensor `NAME`, the number `i` of its statistics `NAME@i`.
     tensors: BTreeMap<String, usize>,
     /// The tensors with extremes by sample.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -73,7 +73,7 @@ impl FileArray {
         FileArray { dtype: Dtype::U8, shape: vec![bytes.len()], bytes }
     }
 
-    /// Pairs of lowest and highest value; `shape` without the axis of the pair.
+    /// Returns an array of pairs of lowest and highest value. Its shape is `shape`, followed by the axis of the pair.
     fn of_extremes<'a>(shape: &[usize], extremes: impl IntoIterator<Item = &'a Extremes>) -> FileArray {
         let ends = extremes.into_iter().flat_map(|Extremes { min, max }| [min.to_le_bytes(), max.to_le_bytes()]);
         FileArray { dtype: Dtype::F32, shape: [shape, &[2]].concat(), bytes: ends.flatten().collect() }
@@ -89,10 +89,10 @@ impl FileArray {
     }
 }
 
-/// The bytes of the file: the same statistics give the same bytes.
+/// Returns the bytes of the file. The same statistics give the same bytes.
 ///
 /// # Errors
-/// If there is too much for the container.
+/// If an input of a kept sample has a type that the file cannot hold, or the container cannot hold the arrays.
 pub fn statistics_bytes(saved: &SavedStatistics) -> Result<Vec<u8>> {
     let mut arrays: BTreeMap<String, FileArray> = BTreeMap::new();
     arrays.insert(SAMPLES.into(), FileArray::of_hashes(saved.hashes.iter().copied()));
@@ -138,14 +138,14 @@ fn add_tensor(arrays: &mut BTreeMap<String, FileArray>, prefix: &str, tensor: &S
     let SavedTensor { counts, channels } = tensor;
     arrays.insert(format!("{prefix}/counts"), FileArray::of_bytes(counts.bytes()));
     arrays.insert(format!("{prefix}/extremes"), FileArray::of_extremes(&[], [&counts.extremes()]));
-    // Without channels where samples have different numbers of them.
+    // The array has no channels if samples have different numbers of channels.
     if let Some(channels) = channels.as_ref().filter(|all| all.is_uneven() || !all.by_channel.is_empty()) {
         let array = FileArray::of_extremes(&[channels.by_channel.len()], &channels.by_channel);
         arrays.insert(format!("{prefix}/channels"), array);
     }
 }
 
-/// The hash of the text and of all arrays, by name.
+/// Returns the hash of the text and of all arrays, in the order of their names.
 fn checksum(header: &str, arrays: &BTreeMap<String, TensorView>) -> [u8; 32] {
     let mut hasher = Sha256::new();
     let mut add = |bytes: &[u8]| {
@@ -164,7 +164,7 @@ fn checksum(header: &str, arrays: &BTreeMap<String, TensorView>) -> [u8; 32] {
 /// Reads the bytes of a file.
 ///
 /// # Errors
-/// If they are not of this format, of a later version, truncated or changed.
+/// If the bytes are not of this format, of another version, truncated or changed.
 pub fn read_statistics(bytes: &[u8]) -> Result<SavedStatistics> {
     let foreign = "is no file of mqq's statistics, or is truncated";
     let (_, metadata) = SafeTensors::read_metadata(bytes).ok().context(foreign)?;
@@ -204,7 +204,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// An array of this type and shape; `None` stands for any length.
+    /// Returns the array of this name, type and shape; `None` stands for any length.
     fn array(&self, name: &str, dtype: Dtype, shape: &[Option<usize>]) -> Result<&TensorView<'a>> {
         let array = self.arrays.get(name).with_context(|| format!("has no array `{name}`"))?;
         let fits = array.shape().len() == shape.len()
@@ -225,7 +225,7 @@ impl<'a> Reader<'a> {
         Ok(hashes)
     }
 
-    /// The samples that are kept.
+    /// Reads the kept samples.
     fn kept(&self) -> Result<Vec<KeptSample>> {
         if !self.arrays.contains_key(KEPT) {
             return Ok(Vec::new());

@@ -10,14 +10,15 @@ use anyhow::{Result, ensure};
 const DROPPED_BITS: u32 = 15;
 /// Number of bins of both signs.
 const N_BINS: usize = 1 << (32 - DROPPED_BITS);
-/// Extra counters after the bins, among which zeros are distributed while they are counted; zero otherwise.
+/// Number of extra counters after the bins. Zeros are distributed among them while values are counted; at other times
+/// they are 0.
 const N_ZERO_COUNTERS: usize = 8;
 /// First bin of the negative half.
 const N_HALF: usize = N_BINS / 2;
 /// First bin in each half with infinities and NaN (exponent of all ones).
 const NON_FINITE: usize = 0x7f80_0000 >> DROPPED_BITS;
 
-/// Counts per bin. An empty one takes no memory for counts until the first value.
+/// Counts per bin. A histogram takes no memory for counts until the first value.
 #[derive(Clone, Default)]
 pub struct Histogram {
     counts: Vec<u64>,
@@ -35,14 +36,14 @@ pub struct Bin {
 }
 
 impl Bin {
-    /// Middle of the bin; exactly 0 for the bin that holds zero.
+    /// Returns the middle of the bin; exactly 0 for the bin that holds zero.
     pub fn center(&self) -> f64 {
         if self.inner == 0.0 { 0.0 } else { 0.5 * (self.inner + self.outer) }
     }
 }
 
 impl Histogram {
-    /// Counts every value. Zero, NaN and the infinities have bins of their own.
+    /// Counts every value. Zeros of both signs are in bin 0. NaN and the infinities are in bins without finite values.
     pub fn observe(&mut self, values: &[f32]) {
         if self.counts.is_empty() {
             self.counts = vec![0; N_BINS + N_ZERO_COUNTERS];
@@ -88,7 +89,7 @@ impl Histogram {
         self.counts.get(N_HALF + NON_FINITE).copied().unwrap_or(0)
     }
 
-    /// Moves every value up to `highest`, minus infinity included, to `to`.
+    /// Moves every negative value up to `highest`, minus infinity included, to the bin of `to`.
     pub fn raise(&mut self, highest: f64, to: f32) {
         if self.counts.is_empty() {
             return;
@@ -99,16 +100,16 @@ impl Histogram {
         self.counts[(to.to_bits() >> DROPPED_BITS) as usize] += n_raised;
     }
 
-    /// The counts that are not zero, each with the number of its bin, in the order of these numbers.
+    /// Returns the number and the count of each non-empty bin, ascending by the number.
     pub fn counts(&self) -> Vec<(u32, u64)> {
         let counts = self.counts.iter().take(N_BINS).zip(0..);
         counts.filter(|(count, _)| **count != 0).map(|(count, bin)| (bin, *count)).collect()
     }
 
-    /// The histogram of these counts.
+    /// Returns the histogram of counts, each with the number of its bin.
     ///
     /// # Errors
-    /// If there is no such bin.
+    /// If the number of a bin is too large.
     pub fn of_counts(counts: &[(u32, u64)]) -> Result<Histogram> {
         let mut histogram = Histogram::default();
         if !counts.is_empty() {
@@ -121,7 +122,7 @@ impl Histogram {
         Ok(histogram)
     }
 
-    /// Numbers of the bins of the lowest and the highest finite value; `None` without any.
+    /// Returns the numbers of the bins of the lowest and the highest finite value; `None` without finite values.
     pub fn ends(&self) -> Option<(u32, u32)> {
         let numbers = |half: usize| half..(half + NON_FINITE).min(self.counts.len().max(half));
         let is_used = |bin: &usize| self.counts[*bin] > 0;
@@ -149,14 +150,14 @@ impl Histogram {
     }
 }
 
-/// The number of the bin of a value.
+/// Returns the number of the bin of a value.
 pub fn bin_of(value: f32) -> u32 {
     if value == 0.0 { 0 } else { value.to_bits() >> DROPPED_BITS }
 }
 
-/// Number of bins of the positive half whose centers are not above `value`, which is at least 0.
+/// Returns the number of bins of the positive half whose centers are not above `value`; `value` must be 0 or more.
 pub fn n_centers_up_to(value: f64) -> usize {
-    // The center of a bin is where the highest dropped bit begins; that of the first one is 0.
+    // The center of a bin is the value at which the highest dropped bit becomes 1; the center of the first bin is 0.
     let bits = (value as f32).to_bits() + (1 << (DROPPED_BITS - 1));
     ((bits >> DROPPED_BITS) as usize).max(1)
 }

@@ -6,11 +6,11 @@ use anyhow::{Context, Result, anyhow, ensure};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// At most so many missing shards are named.
+/// Maximum number of missing shards that a message names.
 const MAX_NAMED: usize = 10;
 
-/// Merges the statistics of all shards of a list, in any order. The result is that of one run over the whole list. `read`
-/// is called for one file at a time.
+/// Merges the statistics of all shards of a list, in any order. The result is the same as that of one run over the
+/// whole list. `read` is called for one file at a time.
 ///
 /// # Errors
 /// If a file is not of the same model, data and options as the first one, a shard is missing or given twice, or a shard
@@ -56,7 +56,7 @@ pub fn merge_shards(paths: &[PathBuf], read: impl Fn(&Path) -> Result<SavedStati
     Ok(merged)
 }
 
-/// The shard of statistics that are done.
+/// Returns the shard of finished statistics; fails for an interrupted shard.
 fn shard_of(about: &AboutStatistics) -> Result<Shard> {
     let Some(part) = &about.part else { return Ok(Shard::WHOLE) };
     if let Some(n_done) = part.n_done {
@@ -67,7 +67,8 @@ fn shard_of(about: &AboutStatistics) -> Result<Shard> {
     Ok(part.shard)
 }
 
-/// Something by which two statistics cannot be of parts of one list, as "found, expected".
+/// Returns the first difference that shows that two statistics are not of parts of one list, as "found, expected": `b`
+/// is found, `a` expected. `None` if there is no such difference.
 pub fn difference(a: &SavedStatistics, b: &SavedStatistics) -> Option<String> {
     let (x, y) = (&a.about, &b.about);
     let none = || "none (arrays)".to_string();
@@ -110,8 +111,8 @@ pub fn difference(a: &SavedStatistics, b: &SavedStatistics) -> Option<String> {
 }
 
 impl SavedStatistics {
-    /// Adds the statistics of other samples of the same model, data and options: their hashes, the skipped ones, and
-    /// statistics by the hash of the prepared model.
+    /// Adds the statistics of other samples of the same model, data and options: the samples' hashes, the skipped
+    /// samples, and statistics by the hash of the prepared model.
     ///
     /// # Errors
     /// If there are too many values to count.
@@ -122,14 +123,14 @@ impl SavedStatistics {
         models: impl IntoIterator<Item = (String, SavedModel)>,
     ) -> Result<()> {
         self.hashes.extend(hashes);
-        // Ascending runs, which a stable sort merges.
+        // Both parts are ascending, and a stable sort merges such runs.
         self.hashes.sort();
         self.about.skipped.extend(skipped);
         self.about.skipped.sort();
         models.into_iter().try_for_each(|(sha256, model)| self.models.entry(sha256).or_default().add(model))
     }
 
-    /// Adds samples to those that are kept: the first ones by their hashes stay.
+    /// Adds samples to the kept ones. Of all, the first [`AboutStatistics::n_kept`] by their hashes stay.
     pub fn keep(&mut self, samples: Vec<KeptSample>) {
         self.kept.extend(samples);
         self.kept.sort_by_key(|sample| sample.hash);

@@ -36,14 +36,14 @@ impl Extremes {
     /// Extremes without values.
     pub const NONE: Extremes = Extremes { min: f32::INFINITY, max: f32::NEG_INFINITY };
 
-    /// Extremes of all values.
+    /// Returns the extremes of all `parts` together.
     pub fn of_all<'e>(parts: impl IntoIterator<Item = &'e Extremes>) -> Extremes {
         let mut all = Extremes::NONE;
         parts.into_iter().for_each(|part| all.widen(*part));
         all
     }
 
-    /// Extends the extremes by those of `other`.
+    /// Extends the extremes by the extremes `other`.
     pub fn widen(&mut self, other: Extremes) {
         self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);
@@ -54,7 +54,7 @@ impl Extremes {
         f64::from(self.max.max(0.0)) - f64::from(self.min.min(0.0))
     }
 
-    /// Both, or `None` without values.
+    /// Returns the lowest and the highest value; `None` without values.
     pub fn get(self) -> Option<(f32, f32)> {
         (self.min <= self.max).then_some((self.min, self.max))
     }
@@ -66,10 +66,10 @@ impl Default for Extremes {
     }
 }
 
-/// Intervals of [`TensorStatistics::shares`].
+/// Number of intervals of [`TensorStatistics::shares`].
 pub const N_SHARES: usize = 24;
 
-/// Values that are scanned together, while they are in the cache.
+/// Number of values that are scanned together, while they are in the cache.
 const BLOCK: usize = 4096;
 const LANES: usize = 8;
 
@@ -92,7 +92,7 @@ impl Scan {
         self.add_chunks(values);
     }
 
-    /// The same with wider registers.
+    /// Adds values as `add_chunks` does, compiled for wider registers.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
     fn add_avx2(&mut self, values: &[f32]) {
@@ -122,7 +122,7 @@ impl Scan {
         self.n_non_finite += n_non_finite.into_iter().map(u64::from).sum::<u64>();
     }
 
-    /// Zero gets a positive sign, so that the order of the values does not matter.
+    /// Returns the extremes of all lanes. Zero gets a positive sign, so that the order of the values does not matter.
     fn extremes(&self) -> Extremes {
         Extremes {
             min: self.min.into_iter().fold(f32::INFINITY, f32::min) + 0.0,
@@ -138,7 +138,7 @@ pub struct TensorStatistics {
     pub histogram: Histogram,
     /// Extremes over all samples.
     pub extremes: Extremes,
-    /// Extremes of each batch of samples, for range observers that average over batches; else empty.
+    /// Extremes of each batch of samples, for range observers that average over batches; empty for other observers.
     pub batches: Vec<Extremes>,
     n_finite: u64,
     n_non_finite: u64,
@@ -150,18 +150,18 @@ impl TensorStatistics {
         self.add(values, true);
     }
 
-    /// Adds values of a sample; their extremes.
+    /// Adds the values of a sample and returns their extremes.
     pub fn observe_sample(&mut self, values: &[f32]) -> Extremes {
         self.add(values, true)
     }
 
-    /// Statistics of counts and extremes, without batches.
+    /// Returns the statistics of a histogram and extremes, without batches.
     pub fn of(histogram: Histogram, extremes: Extremes) -> TensorStatistics {
         let (n_finite, n_non_finite) = (histogram.n_finite(), histogram.n_non_finite());
         TensorStatistics { histogram, extremes, batches: Vec::new(), n_finite, n_non_finite }
     }
 
-    /// Adds values of a sample in a batch.
+    /// Adds the values of a sample that belongs to the batch with number `batch`.
     pub fn observe_in(&mut self, batch: usize, values: &[f32]) {
         let extremes = self.add(values, true);
         if self.batches.len() <= batch {
@@ -170,7 +170,7 @@ impl TensorStatistics {
         self.batches[batch].widen(extremes);
     }
 
-    /// Adds values, except to the histogram.
+    /// Adds values to everything but the histogram.
     pub fn observe_extremes(&mut self, values: &[f32]) {
         self.add(values, false);
     }
@@ -207,8 +207,8 @@ impl TensorStatistics {
         self.extremes.get()
     }
 
-    /// Shares of the finite values in [`N_SHARES`] intervals of the same width from the lowest to the highest one; `None`
-    /// where values were not counted. Values of a bin count by its middle.
+    /// Returns the shares of the finite values in [`N_SHARES`] intervals of the same width, from the lowest to the
+    /// highest value. `None` if the histogram is empty. All values of a bin count at its center.
     pub fn shares(&self) -> Option<Vec<f32>> {
         let (min, max) = self.min_max()?;
         let (min, width) = (f64::from(min), f64::from(max) - f64::from(min));

@@ -4,20 +4,20 @@ use crate::diag::count;
 use serde::Serialize;
 use serde_with::skip_serializing_none;
 
-/// Samples of the first round; each round has twice as many as the one before.
+/// Number of samples at the end of the first round. Each round doubles the number.
 const FIRST: usize = 16;
-/// Rounds in a row that must change nothing.
+/// Number of successive rounds that must change no range.
 const IN_A_ROW: usize = 2;
-/// Change of a range that counts, in steps.
+/// Largest change of a range that counts as none, in steps.
 const STEP: f64 = 1.0;
 
-/// By how much a round changed the range of a tensor: root mean square of the change of the tensor's quantized values, in
+/// The change of a tensor's range by a round: the root mean square of the change of the tensor's quantized values, in
 /// steps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RangeChange {
     /// ONNX name.
     pub tensor: String,
-    /// Steps of the tensor's grid.
+    /// The change, in steps of the tensor's grid.
     pub steps: f64,
 }
 
@@ -25,13 +25,13 @@ pub struct RangeChange {
 #[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Round {
-    /// Number of samples, of the list.
+    /// Number of samples of the list up to the end of the round.
     pub n_samples: usize,
     /// Number of ranges that the round changed by more than a step.
     pub n_changed: usize,
     /// The tensor whose range changed most; absent in the first round, and where a tensor had no value.
     pub tensor: Option<String>,
-    /// By how many steps.
+    /// The change of that tensor's range, in steps.
     pub steps: Option<f64>,
 }
 
@@ -46,31 +46,31 @@ impl Round {
 pub struct UntilStable {
     /// Number of samples in the list.
     pub n_listed: usize,
-    /// Number of those that were taken.
+    /// Number of samples of the list that were taken.
     pub n_samples: usize,
     /// Whether the last rounds changed no range by more than a step.
     pub is_stable: bool,
     /// The rounds.
     pub rounds: Vec<Round>,
-    /// Fewer samples are never enough.
+    /// Minimum number of samples: fewer are never enough.
     #[serde(skip)]
     least: usize,
 }
 
 impl UntilStable {
-    /// No round yet, over `n_listed` samples. Fewer than `least` are never enough.
+    /// Returns the state before the first round over `n_listed` samples. Fewer than `least` samples are never enough.
     pub fn new(n_listed: usize, least: usize) -> UntilStable {
         UntilStable { n_listed, n_samples: 0, is_stable: false, rounds: Vec::new(), least }
     }
 
-    /// Number of samples at the end of the next round; `None` where there is none.
+    /// Returns the number of samples at the end of the next round; `None` if no round follows.
     pub fn next(&self) -> Option<usize> {
         let is_done = self.n_samples == self.n_listed || self.is_stable && self.n_samples >= self.least;
         (!is_done).then(|| (2 * self.n_samples).max(FIRST).min(self.n_listed))
     }
 
-    /// Adds the next round. `changes` has one entry per range; `None` where they cannot be compared with those of the round
-    /// before.
+    /// Adds the next round. `changes` has one entry per range; `None` if the ranges cannot be compared with the ranges
+    /// of the round before.
     pub fn add(&mut self, changes: Option<Vec<RangeChange>>) {
         let Some(n_samples) = self.next() else { return };
         let changes = changes.unwrap_or_default();
@@ -83,7 +83,7 @@ impl UntilStable {
         self.is_stable = n_stable >= IN_A_ROW;
     }
 
-    /// Text such as `64 of 500 samples were enough: from 16 to 64 no range changed by a step`.
+    /// Returns a text such as `64 of 500 samples were enough: from 16 to 64 no range changed by a step`.
     pub fn sentence(&self) -> String {
         let UntilStable { n_listed, n_samples, rounds, .. } = self;
         let taken = if n_samples < n_listed { "were enough" } else { "were taken" };

@@ -1,4 +1,4 @@
-//! Statistics of a data set that later runs decide from.
+//! Statistics of a data set, from which later runs decide.
 
 use super::{ChannelExtremes, Extremes, TensorCounts, TensorStatistics};
 use crate::diag::WithHint;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
 
-/// The float model of some statistics.
+/// The float model whose tensors were observed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FloatModel {
     /// File name without folders.
@@ -29,7 +29,7 @@ impl Shard {
     /// The whole list.
     pub const WHOLE: Shard = Shard { index: 0, of: 1 };
 
-    /// Number of samples, of `n` in the list.
+    /// Returns the number of samples of the shard, if the list has `n`.
     pub fn len(self, n: usize) -> usize {
         n.saturating_sub(self.index).div_ceil(self.of.max(1))
     }
@@ -41,7 +41,7 @@ impl std::fmt::Display for Shard {
     }
 }
 
-/// Samples that were not observed yet, or not by this shard.
+/// The part of a list of samples that was observed.
 #[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PartOfList {
@@ -49,7 +49,7 @@ pub struct PartOfList {
     pub shard: Shard,
     /// Hash of the file names of the whole list, in order.
     pub list_sha256: String,
-    /// Number of samples done, where the run was interrupted or goes on.
+    /// Number of samples done; absent if the shard is finished.
     pub n_done: Option<usize>,
 }
 
@@ -74,7 +74,7 @@ pub struct AboutStatistics {
     pub shapes: BTreeMap<String, Vec<usize>>,
     /// The preprocessing of images, in words; absent for arrays.
     pub preprocessing: Option<String>,
-    /// Height and width of the images that the network takes, where it looks like one of images.
+    /// Height and width of the images that the network takes, if its input looks like an image.
     pub image_size: Option<[usize; 2]>,
     /// Number of samples in the list, unreadable ones included.
     pub n_listed: usize,
@@ -102,7 +102,7 @@ fn is_zero(n: &usize) -> bool {
 pub struct SavedTensor {
     /// Histogram and extremes.
     pub counts: TensorCounts,
-    /// Extremes of the channels, where they were observed.
+    /// Extremes of the channels, if they were observed.
     pub channels: Option<ChannelExtremes>,
 }
 
@@ -113,16 +113,16 @@ pub struct SavedModel {
     pub tensors: BTreeMap<String, SavedTensor>,
     /// Tensors with extremes of each sample, for moving averages.
     pub averaged: Vec<String>,
-    /// Extremes of the `averaged` tensors, by the hash of the sample.
+    /// Extremes of the `averaged` tensors, in that order, by the hash of the sample.
     pub by_sample: BTreeMap<u64, Vec<Extremes>>,
 }
 
 impl SavedModel {
-    /// Statistics of a tensor, with batches of `batch_size` different samples in the order of their hashes where that is
-    /// given; `None` where it was not observed like that.
+    /// Returns the statistics of a tensor. A `batch_size` adds batches of that many different samples, in the order of
+    /// their hashes. `None` if the tensor was not observed, or its extremes by sample are needed and missing.
     ///
     /// # Errors
-    /// If a bin does not exist.
+    /// If the number of a bin is too large.
     pub fn statistics(&self, tensor: &str, batch_size: Option<usize>) -> Result<Option<TensorStatistics>> {
         let Some(saved) = self.tensors.get(tensor) else { return Ok(None) };
         let mut statistics = saved.counts.statistics()?;
@@ -154,7 +154,7 @@ pub struct KeptArray {
 /// The inputs of a sample.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KeptSample {
-    /// Hash of its contents.
+    /// Hash of the sample's contents.
     pub hash: u64,
     /// One array per input.
     pub inputs: Vec<KeptArray>,
@@ -163,7 +163,7 @@ pub struct KeptSample {
 /// Statistics of a data set, or of a part of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SavedStatistics {
-    /// Their origin.
+    /// The origin of the statistics.
     pub about: AboutStatistics,
     /// Hash of the contents of each readable sample, ascending.
     pub hashes: Vec<u64>,
@@ -174,10 +174,10 @@ pub struct SavedStatistics {
 }
 
 impl SavedStatistics {
-    /// Fails unless these are of all samples, for the model with this hash.
+    /// Fails unless the statistics are of all samples and of the model with this hash.
     ///
     /// # Errors
-    /// If they are of another model, or of a part of the samples.
+    /// If the statistics are of another model, or of a part of the samples.
     pub fn ensure_of(&self, sha256: &str) -> Result<()> {
         let FloatModel { file, sha256: expected } = &self.about.model;
         ensure!(
@@ -195,7 +195,7 @@ impl SavedStatistics {
         }
     }
 
-    /// The different statistics of each tensor: prepared models share most of them.
+    /// Returns the different statistics of each tensor. Prepared models share most statistics.
     pub fn different_tensors(&self) -> BTreeMap<&String, Vec<&SavedTensor>> {
         let mut different: BTreeMap<&String, Vec<&SavedTensor>> = BTreeMap::new();
         for (name, tensor) in self.models.values().flat_map(|model| &model.tensors) {

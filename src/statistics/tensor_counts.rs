@@ -8,21 +8,21 @@ use anyhow::{Context, Result, ensure};
 /// The non-empty bins of a tensor's histogram, and its extremes.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TensorCounts {
-    /// Number of each bin and its count, ascending by the number.
+    /// The number of each bin and the bin's count, ascending by the number.
     bins: Vec<(u32, u64)>,
     extremes: Extremes,
 }
 
 impl TensorCounts {
-    /// The counts of `statistics`.
+    /// Returns the non-empty bins and the extremes of `statistics`.
     pub fn of(statistics: &TensorStatistics) -> TensorCounts {
         TensorCounts { bins: statistics.histogram.counts(), extremes: statistics.extremes }
     }
 
-    /// The statistics, without batches.
+    /// Returns the statistics, without batches.
     ///
     /// # Errors
-    /// If a bin does not exist.
+    /// If the number of a bin is too large.
     pub fn statistics(&self) -> Result<TensorStatistics> {
         Ok(TensorStatistics::of(Histogram::of_counts(&self.bins)?, self.extremes))
     }
@@ -56,8 +56,8 @@ impl TensorCounts {
         Ok(())
     }
 
-    /// The counts as bytes: for each bin the distance of its number from the bin before (the first one's from -1) and
-    /// its count, both as LEB128.
+    /// Returns the counts as bytes. Each bin gives the distance of its number from the number of the bin before (of the
+    /// first bin, from -1) and its count, both as LEB128.
     pub fn bytes(&self) -> Vec<u8> {
         let (mut bytes, mut next) = (Vec::new(), 0);
         for &(bin, count) in &self.bins {
@@ -68,7 +68,7 @@ impl TensorCounts {
         bytes
     }
 
-    /// The inverse of [`TensorCounts::bytes`].
+    /// Reads counts from bytes that [`TensorCounts::bytes`] wrote.
     ///
     /// # Errors
     /// If the bytes are no counts, or the extremes are not in the outermost bins.
@@ -98,7 +98,7 @@ impl TensorCounts {
     }
 }
 
-/// Fails where the sum of all counts does not fit 64 bits.
+/// Fails if the sum of all counts does not fit 64 bits.
 fn ensure_countable(bins: &[(u32, u64)]) -> Result<()> {
     let sum = bins.iter().try_fold(0u64, |sum, (_, count)| sum.checked_add(*count));
     sum.map(drop).context("too many values for 64 bits")

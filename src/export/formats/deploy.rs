@@ -36,8 +36,8 @@ fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
     encode(&model)
 }
 
-/// Clips the weight to the ends of its grid for its quantized uses. Returns the name that they read: its own, or that
-/// of a copy where other nodes read it in float.
+/// Clips a weight to the ends of its grid for its quantized uses. Returns the name that these uses read: the weight's
+/// own, or that of a copy if other nodes read the weight in float.
 pub(super) fn clip_weight(graph: &mut GraphProto, names: &mut Names, encoding: &Encoding) -> Result<String> {
     let edges = encoding.uses(graph)?;
     let everywhere = GraphIndex::new(graph).has_only(&encoding.name, edges.len());

@@ -2,10 +2,10 @@
 //! Source: quic/aimet, `aimet_onnx/_encoding.py` and `quantsim.py` of aimet-onnx 2.42.
 //!
 //! In 0.6.1 and 1.0.0 a real value is `scale * (q + offset)` with unsigned `q` for every tensor: `offset` is
-//! `-zero_point` of an unsigned grid and `-zero_point - 2^(bits - 1)` of a signed one. 2.0.0 has ONNX's own sign and
-//! types. Scales per block are as in QuantizeLinear in 2.0.0. In 1.0.0 they are listed by output channel, where the
-//! kernel of a convolution has one position. Widths are those of the stored integers: a 7-bit grid in int8 is written
-//! as 8 bits, with the same scale.
+//! `-zero_point` of an unsigned grid and `-zero_point - 2^(bits - 1)` of a signed one. 2.0.0 has the sign and types of
+//! ONNX. Scales per block are as in QuantizeLinear in 2.0.0. In 1.0.0 they are listed by output channel, and the kernel
+//! of a convolution must have one position. Widths are those of the stored integers: a 7-bit grid in int8 is written as
+//! 8 bits, with the same scale.
 
 use super::PLAIN;
 use crate::export::index::{UniqueMap, json};
@@ -15,18 +15,18 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use std::iter::empty;
 
-/// Whether the older formats call it symmetric: signed with the zero point in the middle.
+/// Whether 0.6.1 and 1.0.0 call a grid symmetric: it is signed with the zero point in the middle.
 fn is_symmetric(encoding: &Encoding) -> bool {
     encoding.storage().1 && encoding.slices().all(|(_, zero_point)| zero_point == 0)
 }
 
-/// Offset for unsigned integers.
+/// Returns the offset for unsigned integers, as in the module's formula.
 fn offset(encoding: &Encoding, zero_point: i32) -> i64 {
     let (bits, signed) = encoding.storage();
     -i64::from(zero_point) - if signed { 1 << (bits - 1) } else { 0 }
 }
 
-/// AIMET's summary of the whole model.
+/// Returns AIMET's summary of the whole model.
 fn quantizer_args(index: &SidecarIndex) -> Value {
     let bits = |encoding: Option<&Encoding>| encoding.map_or(8, |encoding| encoding.storage().0);
     let weight = index.weights().next();
@@ -40,8 +40,8 @@ fn quantizer_args(index: &SidecarIndex) -> Value {
     })
 }
 
-/// A list with one entry per `name`, as readers require. A constant that two nodes read with scales of their own, as
-/// exporters share equal ones, has none: the converter then finds its range by itself.
+/// Returns a list with one entry per `name`, as readers require. Exporters share equal constants, so that two nodes may
+/// read one with different scales. Such a constant has no entry, and the converter finds its range by itself.
 fn listed(
     activations: impl Iterator<Item = Result<Value>>,
     constants: impl Iterator<Item = Result<Value>>,
@@ -59,11 +59,11 @@ fn listed(
     Ok(by_name.into_values().collect())
 }
 
-/// The `slices` of a weight with scales per block, ordered by output channel.
+/// Returns the `slices` of a weight with scales per block, ordered by output channel.
 ///
 /// # Errors
-/// If the last block is shorter, or a kernel has several positions: here each has its own scales, but the format shares
-/// them.
+/// If the last block is shorter, or a kernel has several positions: in the plan each position has its own scales, in
+/// the format all share them.
 fn by_output_channel(encoding: &Encoding, slices: &[(f64, i32)]) -> Result<Vec<(f64, i32)>> {
     let (shape, axis) = (encoding.shape.as_deref().unwrap_or_default(), encoding.axis.unwrap_or(0));
     let block = encoding.block_size.unwrap_or(1).max(1);
@@ -84,7 +84,7 @@ fn by_output_channel(encoding: &Encoding, slices: &[(f64, i32)]) -> Result<Vec<(
     })
 }
 
-/// `values` in the shape `shape`, as nested lists.
+/// Returns `values` as nested lists of the shape `shape`.
 fn nested(values: &[Value], shape: &[usize]) -> Value {
     match shape {
         [] | [_] => json!(values),

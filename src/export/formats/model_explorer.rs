@@ -8,11 +8,11 @@ use anyhow::{Context, Result, anyhow};
 use serde_json::json;
 use std::collections::BTreeMap;
 
-/// Upper bounds of the SQNR in dB, and the color of nodes up to each. Nodes above stay white.
+/// Upper bounds of the SQNR in dB, each with the color of nodes up to it. Nodes above the last bound stay white.
 const COLORS: [(f64, &str); 4] = [(10.0, "#e5484d"), (20.0, "#f5a524"), (30.0, "#ffe16a"), (40.0, "#cdeac0")];
 
-/// `{"name", "results": {node: {"value": SQNR in dB}}, "thresholds": [{"value", "bgColor"}]}`. Its reader of ONNX takes the names
-/// of nodes as their identifiers, and gives no `tensor_name` to match tensors by.
+/// `{"name", "results": {node: {"value": SQNR in dB}}, "thresholds": [{"value", "bgColor"}]}`. Model Explorer's reader
+/// of ONNX takes the names of nodes as their identifiers, and gives no `tensor_name` to match tensors by.
 pub(super) const FORMAT: Format = Format {
     name: "model-explorer",
     description: "Node data for Google's Model Explorer: JSON, the SQNR of each node's output",

@@ -45,7 +45,7 @@ fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
     Ok((weights + &inputs).into_bytes())
 }
 
-/// Whether ncnn has a layer with weights for the node. A MatMul's constant must be a matrix on the right.
+/// Whether ncnn has a layer with weights for the node: the constant of a MatMul must be a matrix on the right.
 fn is_layer(node: &NodeRecord, weight: &Encoding) -> bool {
     let slot = node.inputs.iter().position(|input| *input == weight.name).unwrap_or(0);
     let rank = weight.shape.as_ref().map_or(2, Vec::len);

@@ -8,16 +8,16 @@ use crate::sidecar::Encoding;
 use anyhow::Result;
 use serde_json::{Map, Value, json};
 
-/// Layers without an entry.
+/// Operators without an entry.
 const EXCLUDED: [&str; 9] =
     ["Flatten", "Relu", "PRelu", "Sigmoid", "Reshape", "Softmax", "Clip", "GlobalAveragePool", "Mul"];
 
-/// Layers that become Upsample and Permute, with an entry for both.
+/// Operators that become Upsample and Permute, each with an entry.
 const UPSAMPLING: [&str; 2] = ["Upsample", "Resize"];
 
 /// `{"nnie": {"gfpq_param_dict": {node: [clip, …]}}}`. A clip is a value of the vendor's table, `2^(k/16)` with an
-/// integer `k`: the plan's own on NNIE's grids, else the one nearest to the range's largest absolute value. Grouped
-/// convolutions have no entry.
+/// integer `k`: on NNIE's grids the plan's own, on other grids the one nearest to the range's largest absolute value.
+/// Grouped convolutions have no entry.
 pub(super) const FORMAT: Format = Format {
     name: "nnie",
     description: "MQBench's parameters for NNIE: JSON, clip values of every layer's inputs",
@@ -64,7 +64,7 @@ fn clip(encoding: &Encoding) -> Result<f64> {
         None => encoding.per_tensor_bounds()?,
     };
     let amax = min.abs().max(max.abs());
-    // Below the table, as for a tensor of zeros: the first entry that is a normal float32.
+    // A value below the table, as of a tensor of zeros, takes the first entry that is a normal float32.
     let k = (16.0 * amax.max(f64::from(f32::MIN_POSITIVE)).log2()).round_ties_even();
     Ok(f64::from((k / 16.0).exp2() as f32))
 }

@@ -91,7 +91,7 @@ fn is_widened(encoding: &Encoding) -> bool {
     u32::from(encoding.bits) < encoding.storage().0
 }
 
-/// Renames the tensor `from` in all nodes. A graph output with that name stays, for another node to produce.
+/// Renames the tensor `from` in all nodes. A graph output with the old name stays, and another node must produce it.
 fn rename(graph: &mut GraphProto, from: &str, to: &str) {
     for node in &mut graph.node {
         let names = node.input.iter_mut().chain(&mut node.output);
@@ -99,8 +99,8 @@ fn rename(graph: &mut GraphProto, from: &str, to: &str) {
     }
 }
 
-/// Levels, and the two ends: one value, one per channel along the axis of a tensor of `shape`, or one per value for
-/// scales per block, because blocks of an axis cannot be broadcast.
+/// Returns the number of levels and the two ends of the range. An end has one value, or one per channel along the axis
+/// of a tensor of `shape`. With scales per block it has one per value, because blocks of an axis cannot be broadcast.
 fn ends_of(encoding: &Encoding, shape: &[usize], names: &mut Names) -> Result<(i64, TensorProto, TensorProto)> {
     let (storage_bits, signed) = encoding.storage();
     let [q_min, q_max] = match (is_widened(encoding), signed) {

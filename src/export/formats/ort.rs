@@ -38,8 +38,8 @@ fn write_json(index: &SidecarIndex) -> Result<Vec<u8>> {
     }))
 }
 
-/// Ends of the range that gives the plan's scale: both ends of an asymmetric grid, and plus and minus the highest of a
-/// symmetric one, whose lowest integer may have no counterpart.
+/// Returns the ends of the range that gives the plan's scale: both ends of an asymmetric grid, and plus and minus the
+/// upper end of a symmetric signed one, whose lowest integer may have no counterpart.
 fn ends(encoding: &Encoding) -> Result<(f64, f64)> {
     let (lowest, highest) = encoding.per_tensor_bounds()?;
     match encoding.storage().1 && encoding.symmetric {
@@ -67,7 +67,7 @@ fn write_cache(index: &SidecarIndex) -> Result<Vec<u8>> {
     Ok(text.into_bytes())
 }
 
-/// Tensor names with `127 * scale`, sorted by name.
+/// Returns tensor names with `127 * scale`, sorted by name.
 pub(super) fn sorted_amax<'a>(index: &SidecarIndex<'a>) -> Result<Vec<(&'a str, f64)>> {
     let amax = |encoding: &'a Encoding| Ok((encoding.name.as_str(), encoding.amax_int8()?));
     let mut all: Vec<(&str, f64)> = index.activations().map(amax).collect::<Result<_>>()?;

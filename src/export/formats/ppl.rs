@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 
 /// `{"ppl": {tensor: {"step", "zero_point", "min", "max", "bit", "type": "biased"}}}`; the first four are lists for
-/// per-channel weights. MQBench computes `bit` from the number of integers, rounded down; here it is the grid's, so
-/// that a narrow range keeps its bits.
+/// per-channel weights. MQBench computes `bit` from the number of integers, rounded down. Here it is the number of bits
+/// of the grid, so that a narrow range keeps its bits.
 pub(super) const PPL: Format = Format {
     name: "ppl",
     description: "MQBench's parameters for OpenPPL (W8A16): JSON, step and zero point per tensor",

@@ -9,9 +9,9 @@ use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// `{tensor: {"min", "max"}, "NODE_weights": {"min", "max"}, "NODE_bias": {"alpha", "zero_point": 0}}` with
-/// `max = 127 * scale`. A Conv fused with Relu or Clip has the range of that node, a Concat's inputs have its output's,
-/// a Sigmoid's output has [-1, 1]; outputs of Conv, Gemm and Resize have an exponent `emin`, too.
+/// `{tensor: {"min", "max"}, "NODE_weights": {"min", "max"}, "NODE_bias": {"alpha", "zero_point": 0}}` with `max = 127
+/// * scale`. A Conv fused with Relu or Clip has the range of that node. Inputs of a Concat have the range of its
+/// output, and the output of a Sigmoid has [-1, 1]. Outputs of Conv, Gemm and Resize also have an exponent `emin`.
 pub(super) const FORMAT: Format = Format {
     name: "stpu",
     description: "MQBench's ranges for STPU: JSON, symmetric ranges and steps of biases",
@@ -31,7 +31,7 @@ fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
             ranges.set(&format!("{}_weights", node.name), weight.amax_int8()?);
         }
     }
-    // MQBench quantizes after a Flatten, also where it produces the network's output.
+    // MQBench quantizes the output of a Flatten even if that is the network's output.
     let last = index.nodes().rev().filter(|node| node.op_type == "Flatten");
     for node in last {
         let ends = node.inputs.first().zip(node.outputs.first());
@@ -107,7 +107,7 @@ impl Ranges {
     }
 }
 
-/// The output of `node` and its exponent `emin`, for operators that have one.
+/// Returns the output of `node` and the exponent `emin`, for operators that have one.
 fn exponent_of<'a>(index: &SidecarIndex, ranges: &Ranges, node: &'a NodeRecord) -> Result<Option<(&'a str, i32)>> {
     let Some(output) = node.outputs.first() else { return Ok(None) };
     let exponent = match node.op_type.as_str() {
@@ -125,12 +125,12 @@ fn exponent_of<'a>(index: &SidecarIndex, ranges: &Ranges, node: &'a NodeRecord) 
     Ok(Some((output, exponent)))
 }
 
-/// Number of values in the weight's axes after the first.
+/// Returns the product of the weight's dimensions after the first.
 fn n_summands(weight: &Encoding) -> f64 {
     weight.shape.iter().flatten().skip(1).map(|&dim| dim as f64).product()
 }
 
-/// The exponent of a float32, from its bits.
+/// Returns the biased exponent of a positive value as a float32, 1 to 254; 0 for 0.
 fn exponent(value: f64) -> i32 {
     match value {
         0.0 => 0,

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 /// One line `tensor scale zero_point` per activation. Tengine's converter fuses a Conv with the Relu or Clip after it,
-/// so that the Conv's output has the line of that activation.
+/// so that the Conv's output has a line with the parameters of that activation.
 pub(super) const FORMAT: Format = Format {
     name: "tengine",
     description: "MQBench's scales for Tengine: text, scale and zero point per activation",

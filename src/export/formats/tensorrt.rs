@@ -1,7 +1,7 @@
 //! Ranges for TensorRT's implicit quantization.
 //!
-//! TensorRT computes `scale = amax / 127` and clamps to [-128, 127], so that `amax = 127 * y_scale` whatever the grid's
-//! lowest integer.
+//! TensorRT computes `scale = amax / 127` and clamps to [-128, 127], so that `amax = 127 * y_scale` for any lowest
+//! integer of the grid.
 
 use super::PLAIN;
 use crate::export::index::{UniqueMap, json};

@@ -1,6 +1,6 @@
 //! TIDL's quantization parameters, `advanced_options:quant_params_proto_path`: `TIDLNetQuantParams` in protobuf's text
-//! form (TexasInstruments/edgeai-tidl-tools, docs, "Quantization Proto"). With a range for every layer TIDL does not
-//! calibrate; it accepts symmetric grids only.
+//! form (TexasInstruments/edgeai-tidl-tools, docs, "Quantization Proto"). TIDL does not calibrate if every layer has a
+//! range. It accepts symmetric grids only.
 
 use super::PLAIN;
 use crate::export::{Format, SidecarIndex};
@@ -10,8 +10,8 @@ use crate::sidecar::{Encoding, NodeRecord};
 use anyhow::{Context, Result, ensure};
 use std::fmt::Write;
 
-/// One layer per input and node, named after its output; ranges are `±q_max * scale`, scales are steps per real unit.
-/// Biases are written with their values, which needs the model.
+/// One layer per input and node, named after its output. Ranges are `±q_max * scale`, and scales are steps per real
+/// unit. The values of biases are written too, which needs the model.
 pub(super) const FORMAT: Format = Format {
     name: "tidl-quant-params",
     description: "TIDL's quantization parameters: protobuf text, range per layer; needs the model",
@@ -69,7 +69,7 @@ fn layer(output: &Encoding, layer_type: Option<&str>, params: String) -> Result<
     Ok(text)
 }
 
-/// Message `TidlTensorQuantParams` of a per-tensor grid.
+/// Returns the message `TidlTensorQuantParams` of a per-tensor grid.
 fn tensor_params(field: &str, encoding: &Encoding) -> Result<String> {
     let (scale, zero_point) = encoding.per_tensor()?;
     let (bits, signed) = encoding.storage();
@@ -112,7 +112,7 @@ fn params(index: &SidecarIndex, graph: &GraphProto, node: &NodeRecord) -> Result
     Ok(text)
 }
 
-/// TIDL's layer name for an ONNX operator, where it has one.
+/// Returns TIDL's layer type for an ONNX operator, if there is one.
 fn layer_type(op_type: &str) -> Option<&'static str> {
     Some(match op_type {
         "Conv" => "TIDL_ConvolutionLayer",
