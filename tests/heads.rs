@@ -2,7 +2,7 @@
 
 use crate::support::repository;
 use mqq::diag::hint_of;
-use mqq::heads::{ALSO, BUILT_IN, Meaning, OutputPart, OutputView, TaskName, iou, resolve};
+use mqq::heads::{ALSO, BUILT_IN, Meaning, OutputPart, OutputView, Strides, TaskName, iou, resolve};
 
 #[test]
 fn every_head_is_read_and_explained() {
@@ -27,7 +27,7 @@ fn the_example_of_the_document_is_a_head() {
     let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
     std::fs::write(file.path(), yaml).unwrap();
     let Meaning::Detect(head) = resolve(file.path().to_str().unwrap()).unwrap().meaning else { panic!() };
-    assert_eq!((head.bins, head.strides), (Some(16), vec![8, 16, 32]));
+    assert_eq!((head.bins, head.strides), (Some(16), Strides::Given(vec![8, 16, 32])));
 }
 
 #[test]

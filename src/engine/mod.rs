@@ -16,6 +16,7 @@ mod guard;
 pub mod kernels;
 mod linear;
 mod located;
+mod pad;
 mod pieces;
 mod recurrent;
 mod refused;
@@ -97,6 +98,7 @@ impl Parsed {
             let mut onnx = tract_onnx::onnx().with_ignore_value_info(true);
             batch_norm::register(&mut onnx.op_register);
             trilu::register(&mut onnx.op_register);
+            pad::register(&mut onnx.op_register);
             linear::register(&mut onnx.op_register);
             recurrent::register(&mut onnx.op_register);
             let widened = linear::widened(model)?;

@@ -15,7 +15,7 @@ const MAX_WINDOW: u64 = 1 << 24;
 const WINDOWS: &[&str] =
     &["pads", "paddings", "kernel_shape", "dilations", "strides", "output_padding", "output_shape"];
 
-/// Refuses nodes whose constant inputs or attributes declare a tensor that is too large, or pads that are negative.
+/// Refuses nodes whose constant inputs or attributes declare a tensor that is too large.
 pub(super) fn check_declared(model: &ModelProto) -> Result<()> {
     model.graph.as_ref().map_or(Ok(()), of_graph)
 }
@@ -51,10 +51,7 @@ fn of_node(node: &NodeProto, constants: &HashMap<&str, &TensorProto>) -> Result<
         "Tile" => ensure_product("repeats", integers(1)),
         "Resize" => ensure_product("sizes", integers(3)),
         "OneHot" => ensure_product("depth", integers(1)),
-        "Pad" => {
-            let given = attribute(node, "pads").map(|pads| pads.ints.clone());
-            ensure_pads(&integers(1).or(given).unwrap_or_default())
-        }
+        "Pad" => ensure_window("pads", &integers(1).unwrap_or_default()),
         "Range" => match [0, 1, 2].map(input) {
             [Some(start), Some(limit), Some(delta)] => ensure_range(start, limit, delta),
             _ => Ok(()),
@@ -66,14 +63,6 @@ fn of_node(node: &NodeProto, constants: &HashMap<&str, &TensorProto>) -> Result<
         }
         _ => Ok(()),
     }
-}
-
-fn ensure_pads(pads: &[i64]) -> Result<()> {
-    ensure!(
-        pads.iter().all(|pad| *pad >= 0),
-        anyhow!("has negative pads, which the engine cannot run").hint("cut with Slice instead")
-    );
-    ensure_window("pads", pads)
 }
 
 fn ensure_window(name: &str, values: &[i64]) -> Result<()> {

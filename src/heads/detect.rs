@@ -5,6 +5,7 @@ use super::boxes::{Anchors, BoxForm, Corners, Detection, Frame, cells, suppresse
 use super::kind::{HeadKind, described};
 use super::masks::BoxMasks;
 use super::part::{OutputPart, OutputView, PartRows};
+use super::strides::Strides;
 use super::task::TaskName;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
@@ -43,7 +44,7 @@ pub struct DetectHead {
     /// Side of a cell of each map, in pixels. For boxes that are relative neither to cells nor to anchors with `sizes`,
     /// strides only distinguish heads.
     #[serde(default)]
-    pub strides: Vec<usize>,
+    pub strides: Strides,
     /// Number of rows for each cell.
     #[serde(default = "one")]
     pub per_cell: usize,
@@ -170,13 +171,13 @@ impl DetectHead {
 
     fn corners(&self, outputs: &[OutputView], input: Option<[usize; 2]>) -> Result<Vec<Corners>> {
         let rows = self.boxes.rows(outputs).context("`boxes`")?;
-        let cells = match (self.form.has_cells(), input) {
-            (false, _) => Vec::new(),
-            (true, Some(input)) => cells(&self.strides, input),
-            (true, None) => bail!(NO_INPUT),
+        let strides = || self.strides.of(rows.n_rows(), self.per_cell, input);
+        let cells = match self.form.has_cells() {
+            true => cells(&strides()?, input.context(NO_INPUT)?),
+            false => Vec::new(),
         };
         let anchors = match &self.anchors {
-            Some(anchors) => anchors.corners(outputs, &self.strides, input)?,
+            Some(anchors) => anchors.corners(outputs, &strides()?, input)?,
             None => Vec::new(),
         };
         let variances = self.variances;
@@ -251,8 +252,10 @@ impl HeadKind for DetectHead {
         ensure(share(self.threshold), "threshold", &format!("{}, expected 0 to 1", self.threshold))?;
         ensure(self.nms.is_none_or(share), "nms", &format!("{}, expected 0 to 1", self.nms.unwrap_or(0.0)))?;
         ensure(self.per_cell > 0, "per_cell", "0, expected 1 or more")?;
-        ensure(!self.strides.contains(&0), "strides", "0 is among them, expected 1 or more")?;
-        ensure(!self.form.has_cells() || !self.strides.is_empty(), "strides", "absent, expected for this `form`")?;
+        let has_zero = matches!(&self.strides, Strides::Given(strides) if strides.contains(&0));
+        ensure(!has_zero, "strides", "0 is among them, expected 1 or more")?;
+        let n_levels = self.strides.n_levels();
+        ensure(!self.form.has_cells() || n_levels != Some(0), "strides", "absent, expected for this `form`")?;
         ensure(!self.form.has_cells() || self.per_cell == 1, "per_cell", "expected 1 for this `form`")?;
         ensure(self.bins.is_none_or(|bins| bins > 1), "bins", "expected 2 or more")?;
         ensure(self.bins.is_none() || self.form == BoxForm::Ltrb, "bins", "expected for `form: ltrb` alone")?;
@@ -264,8 +267,8 @@ impl HeadKind for DetectHead {
             let of_output = anchors.output.is_some() || anchors.shape.is_some();
             let n = [of_output, anchors.rows.is_some(), anchors.sizes.is_some()].iter().filter(|is| **is).count();
             ensure(n == 1, "anchors", "expected one of `output` or `shape`, `rows` and `sizes`")?;
-            let n_sizes = anchors.sizes.as_ref().map_or(self.strides.len(), Vec::len);
-            ensure(n_sizes == self.strides.len(), "anchors.sizes", "expected a list for each of `strides`")?;
+            let fits = anchors.sizes.as_ref().is_none_or(|sizes| Some(sizes.len()) == n_levels);
+            ensure(fits, "anchors.sizes", "expected a list for each of `strides`")?;
         }
         ensure(self.classes.is_none() || self.background.is_none(), "background", "expected without `classes`")?;
         let has_columns = self.classes.is_none() && self.background.is_none();
@@ -281,12 +284,13 @@ impl HeadKind for DetectHead {
 
     fn recognizes(&self, images: &[Vec<OutputView>], input: Option<[usize; 2]>) -> Option<String> {
         let [height, width] = input?;
-        let mut n_rows = 0;
+        let (mut n_rows, mut strides) = (0, Vec::new());
         for outputs in images {
             let candidates = self.candidates(outputs, input).ok()?;
             n_rows = candidates.all.len();
-            let n_cells = self.per_cell * cells(&self.strides, [height, width]).len();
-            let has_cells = self.strides.is_empty() || n_rows == n_cells;
+            strides = self.strides.of(n_rows, self.per_cell, input).ok()?;
+            let n_cells = self.per_cell * cells(&strides, [height, width]).len();
+            let has_cells = strides.is_empty() || n_rows == n_cells;
             if n_rows == 0 || !has_cells || !self.has_sound_scores(outputs) || self.check_points(outputs).is_err() {
                 return None;
             }
@@ -312,9 +316,9 @@ impl HeadKind for DetectHead {
         }
         let outputs = images.first()?;
         let found: Vec<&OutputView> = self.parts().filter_map(|part| part.outputs(outputs).ok()).flatten().collect();
-        let rows = match self.strides.is_empty() {
+        let rows = match strides.is_empty() {
             true => format!("{n_rows} rows"),
-            false => format!("{n_rows} rows for the cells of strides {:?}", self.strides),
+            false => format!("{n_rows} rows for the cells of strides {strides:?}"),
         };
         Some(format!("{} with {rows}, whose boxes lie in the image", described(&found)))
     }

@@ -19,6 +19,7 @@ mod part;
 mod recognize;
 mod request;
 mod segment;
+mod strides;
 mod task;
 mod text;
 
@@ -35,6 +36,7 @@ pub use part::{OutputPart, OutputView, PartRows, WhichOutput};
 pub use recognize::recognize;
 pub use request::HeadRequest;
 pub use segment::SegmentHead;
+pub use strides::{StrideRule, Strides};
 pub use task::TaskName;
 pub use text::TextHead;
 

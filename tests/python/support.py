@@ -124,7 +124,7 @@ def gated(path, n=16, seed=4):
     return [{"x": rng.normal(size=(1, 3, 32, 32)).astype(np.float32)} for _ in range(24)]
 
 
-def save(path, nodes, constants, inputs, outputs=("y",)):
+def save(path, nodes, constants, inputs, outputs=("y",), opset=17):
     """A graph of (operator, inputs, output, attributes); inputs and outputs are float or, named `n_…`, int64."""
     kind = lambda name: TensorProto.INT64 if name.startswith("n_") else TensorProto.FLOAT
     nodes = [helper.make_node(op, i, [o], name=f"{op}_{k}", **a) for k, (op, i, o, a) in enumerate(nodes)]
@@ -132,5 +132,5 @@ def save(path, nodes, constants, inputs, outputs=("y",)):
         nodes, "test", [helper.make_tensor_value_info(k, kind(k), shape) for k, shape in inputs.items()],
         [helper.make_tensor_value_info(k, kind(k), None) for k in outputs],
         [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
     onnx.save(onnx.shape_inference.infer_shapes(model), path)

@@ -92,12 +92,11 @@ def test_an_input_that_is_an_output_as_well(tmp_path):
 
 @pytest.mark.parametrize(("nodes", "constants", "said"), [
     ([("GlobalLpPool", ["x"], "y", {})], {}, "cannot run these operators: ai.onnx.GlobalLpPool"),
-    ([("Pad", ["x", "pads"], "y", {})], {"pads": np.array([0, 0, -1, 0, 0, 0, 0, 0])}, "has negative pads"),
     ([("FusedConv", ["x", "w"], "y", {"domain": "com.microsoft"})], {"w": np.ones((4, 4, 1, 1), np.float32)},
      "take the model from before it"),
 ])
 def test_operators_that_the_engine_computes_otherwise(nodes, constants, said, tmp_path):
-    """GlobalLpPool as a mean, a negative Pad not at all; operators of ONNX Runtime's optimizer have a hint."""
+    """GlobalLpPool as a mean; operators of ONNX Runtime's optimizer have a hint."""
     path = tmp_path / "model.onnx"
     graph = helper.make_graph(
         [helper.make_node(op, inputs, [output], name="last", **attributes) for op, inputs, output, attributes in nodes], "graph",
@@ -109,6 +108,31 @@ def test_operators_that_the_engine_computes_otherwise(nodes, constants, said, tm
     np.save(tmp_path / "x.npy", np.ones((2, 4, 6, 6), np.float32))
     done = subprocess.run([MQQ, "calibrate", path, "-b", "tensorrt", "--data", tmp_path / "x.npy"], capture_output=True, text=True)
     assert done.returncode == 1 and said in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])
+@pytest.mark.parametrize(("pads", "axes"), [
+    ([0, 0, 2, 1, 0, 0, 1, 3], None), ([0, 0, -1, 2, 0, 0, 1, -2], None), ([0, -1, 0, -2, 0, 1, 0, 0], None), ([-2, 3], [-1]),
+    ([1, -1, -1, 2], [3, 2]),
+])
+def test_pads_crop_and_wrap(mode, pads, axes, tmp_path):
+    """Negative pads crop; RWKV shifts its tokens by them. The engine's own operator has neither them nor `wrap`."""
+    rng = np.random.default_rng(11)
+    path = tmp_path / "model.onnx"
+    constants = {"w": (rng.standard_normal((4, 4, 1, 1)) / 2).astype(np.float32), "pads": np.array(pads)}
+    value = ["v"] if mode == "constant" else [""]
+    inputs = ["x", "pads"] + (value if axes or mode == "constant" else [])
+    constants |= {"v": np.float32(0.5)} if mode == "constant" else {}
+    if axes:
+        inputs, constants = inputs + ["axes"], constants | {"axes": np.array(axes)}
+    save(path, [("Pad", inputs, "p", {"mode": mode}), ("Conv", ["p", "w"], "c", {}), ("Conv", ["c", "w"], "y", {})],
+         constants, {"x": (1, 4, 6, 6)}, ("y", "c"), opset=19)
+    x = rng.standard_normal((16, 4, 6, 6)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    mqq("calibrate", path, "-b", "onnxruntime", "--data", tmp_path / "x.npy", "--methods", "none", "--observer", "max",
+        "-o", tmp_path / "q.onnx", "--quiet")
+    reference = run(path, [{"x": one[None]} for one in x])[1]
+    assert observed(tmp_path / "q.json", "c") == pytest.approx([reference.min(), reference.max()], rel=1e-5)
 
 
 def test_a_normalization_in_training_mode_is_named(tmp_path):

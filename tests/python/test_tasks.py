@@ -330,6 +330,31 @@ def test_heads_follow_a_second_implementation(head, tmp_path):
     assert np.abs(np.array(task["found"]["float"]["scores"]) - histogram).sum() <= 2
 
 
+@pytest.mark.parametrize(("head", "strides", "per_cell"), [
+    ("yolov5", [16, 32], 3), ("yolov5", [8, 16, 32, 64], 3), ("yolov8", [4, 8, 16, 32], 1), ("yolox", [16, 32], 1),
+    ("yolox", [8, 16, 32, 64], 1),
+])
+def test_strides_are_found_from_the_rows(head, strides, per_cell, tmp_path):
+    """Tiny networks have two levels, those for large or small objects have a fourth."""
+    draw, n = Draw(5), per_cell * n_cells(strides)
+    scores = join(draw.scores(n, 1) ** 0.2, draw.scores(n, 3))
+    rows = {
+        "yolov5": lambda: join(draw.centred(n), scores),
+        "yolov8": lambda: join(draw.centred(n), scores[:, 1:]).T,
+        "yolox": lambda: join(draw.rng.uniform(0, 1, (n, 2)), np.log(draw.rng.uniform(0.5, 3, (n, 2))), scores),
+    }[head]()
+    outputs = {"o": rows[None].astype(np.float32)}
+    code, report, stderr = compare(tmp_path, outputs, outputs)
+    assert code == 0 and report["task"]["head"] == head, stderr
+    assert f"{n} rows for the cells of strides {strides}" in report["task"]["recognized_by"]
+    assert report["task"]["metrics"]["f1"] == 1
+    if head == "yolox":
+        short = {"o": outputs["o"][:, 2:]}
+        code, _, stderr = compare(tmp_path, short, short, "--head", head)
+        expected = f"found {n - 2} rows, expected 1 for each cell of levels with strides such as [8, 16, 32]"
+        assert code == 1 and expected in stderr
+
+
 def test_a_head_whose_scores_are_none_is_refused(tmp_path):
     poses, boxes = samples("yolov8-pose")[0], samples("yolov8")[0]
     code, _, stderr = compare(tmp_path, poses, poses, "--head", "yolov8")
