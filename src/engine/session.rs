@@ -41,7 +41,7 @@ impl Engine {
         &self.0.inputs
     }
 
-    /// Returns names of the operators of the optimized graph.
+    /// Returns the names of the operators of the optimized graph.
     pub fn operators(&self) -> Vec<String> {
         self.0.plan.model().nodes.iter().map(|node| node.op.name().to_string()).collect()
     }

@@ -20,10 +20,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// Bytes of constants up to which prepared nodes are kept, each with its own.
+/// Maximum bytes of a model's constants for prepared nodes to be kept: each has a copy of its constants.
 const MAX_CONSTANTS: usize = 256 << 20;
 
-/// In place of a group: a node that is prepared for all groups so far.
+/// The group of a node that is prepared for all groups so far.
 const OF_ALL: usize = usize::MAX;
 
 /// One value per sample.
@@ -70,7 +70,7 @@ pub trait OutputHook {
     /// If there is no memory for a copy.
     fn output(&mut self, at: &OutputAt, values: &mut SampleValues) -> Result<()>;
 
-    /// Forgets everything about outputs with other keys.
+    /// Forgets all data on outputs whose keys are not in `outputs`.
     fn retain(&mut self, outputs: &BTreeSet<u64>);
 }
 
@@ -83,9 +83,9 @@ pub struct CachedNetwork<'a> {
     groups: ShapeGroups,
     /// For each group, one value of every tensor that is not a constant, for its shape.
     examples: Vec<BTreeMap<&'a str, Value>>,
-    /// For each group and node, the first group that the node is prepared the same for.
+    /// For each group and node, the first group for which the prepared node is the same.
     alike: Vec<Vec<usize>>,
-    /// Prepared nodes by position, weights and first group of the kind.
+    /// Prepared nodes by position, hash of the weights, and first group for which they are the same.
     nodes: HashMap<(usize, u64, usize), Arc<NodeRunner>>,
     /// Whether the constants are so large that each node is prepared again for each run.
     is_large: bool,
@@ -96,7 +96,7 @@ fn bytes_of(values: &SampleValues) -> usize {
 }
 
 impl<'a> CachedNetwork<'a> {
-    /// Prepares a float model for the first of the `samples`, and all of the same shapes. Other shapes are prepared when
+    /// Prepares a float model for samples with the shapes of the first of `samples`. Other shapes are prepared when
     /// samples have them. `prepared` keeps nodes for other networks.
     ///
     /// # Errors
@@ -120,7 +120,7 @@ impl<'a> CachedNetwork<'a> {
         Ok(network)
     }
 
-    /// The group of a sample, given its inputs by name. A new one is yet to be prepared.
+    /// Returns the group of a sample, given its inputs by name. A new group is not prepared yet.
     fn group_of(&mut self, inputs: &BTreeMap<&str, &Value>) -> usize {
         let group = self.groups.of(inputs.values().copied());
         if group == self.examples.len() {
@@ -131,7 +131,7 @@ impl<'a> CachedNetwork<'a> {
         group
     }
 
-    /// The group of each of the samples; prepares new groups.
+    /// Returns the group of each sample, and prepares new groups.
     fn groups_of(&mut self, samples: &CachedSamples) -> Result<Vec<usize>> {
         let n_before = self.examples.len();
         let of_sample = |sample: usize| {
@@ -161,12 +161,12 @@ impl<'a> CachedNetwork<'a> {
         Ok(())
     }
 
-    /// Whether nodes are not simulated.
+    /// Whether some nodes are not simulated.
     pub fn is_partial(&self) -> bool {
         self.net.is_partial()
     }
 
-    /// Bytes of all intermediate values of one sample, the largest so far.
+    /// Returns the bytes of all intermediate values of the largest sample so far.
     pub fn bytes_per_sample(&self) -> usize {
         let bytes = |value: &Value| 4 * value.shape().iter().product::<usize>();
         self.examples.iter().map(|examples| examples.values().map(bytes).sum()).max().unwrap_or(0)
@@ -220,13 +220,13 @@ impl<'a> CachedNetwork<'a> {
         }
     }
 
-    /// Examples of a node's inputs for a group.
+    /// Returns examples of a node's inputs for a group.
     fn inputs_of<'v>(&'v self, group: usize, runtime: &[&'v str]) -> Vec<NamedValue<'v>> {
         let named = |name: &&'v str| Some(NamedValue { name, value: self.examples[group].get(*name)? });
         runtime.iter().filter_map(named).collect()
     }
 
-    /// The node as a model of its own for these groups, with these weights in place of the constants with their names.
+    /// Prepares the node as a model of its own for these groups. `weights` replace the constants with their names.
     fn single_node(
         &mut self,
         (node_idx, node): (usize, &NodeProto),
@@ -266,7 +266,8 @@ impl<'a> CachedNetwork<'a> {
         Ok(SingleNode::of_groups((0..self.examples.len()).map(runner).collect()))
     }
 
-    /// The outputs under `plan`, per output and sample. With `keep`, results replace those in the cache.
+    /// Runs the network under `plan`. Returns the outputs, per output and sample. With `keep`, the cache then has the
+    /// results of this run, up to its limit, and no others.
     ///
     /// # Errors
     /// If the plan's codes are not affine, or shapes depend on the sample.
@@ -306,11 +307,11 @@ impl<'a> CachedNetwork<'a> {
             let weights = run.weights_of(node_idx, node);
             let single = self.single_node((node_idx, node), &runtime, &weights, &known_groups)?;
             let inputs = tensors.read((node_idx, node), &runtime, &run.view, &self.net.index)?;
-            // A tensor that no later node reads belongs to this one.
+            // This node owns tensors that no later node reads.
             runtime.iter().for_each(|name| tensors.used(name, &mut uses));
             let outputs = single.run_all(inputs, self.net.groups())?;
             self.forget_large();
-            // Not shared with anything, so that a hook changes them in place.
+            // The outputs are not shared, so that a hook changes them in place.
             let mut outputs: Vec<_> = outputs.into_iter().map(Vec::into_iter).collect();
             let names = node.output.iter().filter(|name| !name.is_empty());
             for (position, name) in names.enumerate() {
@@ -351,7 +352,7 @@ impl<'a> CachedNetwork<'a> {
         Ok(outputs)
     }
 
-    /// The cache key of each tensor that is not a constant.
+    /// Returns the cache key of each tensor that is not a constant.
     fn keys(&self, run: &KeyedPlan) -> BTreeMap<&'a str, u64> {
         let inputs = self.net.graph.input.iter().map(|input| input.name());
         let mut keys: BTreeMap<&str, u64> = inputs.map(|name| (name, hash_of(|h| name.hash(h)))).collect();
@@ -414,7 +415,7 @@ impl<'a> Tensors<'a> {
         Ok(())
     }
 
-    /// The input values of a node, fake-quantized where its use is.
+    /// Returns the input values of a node, fake-quantized for quantized uses.
     fn read(
         &mut self,
         (node_idx, node): (usize, &NodeProto),

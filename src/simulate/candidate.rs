@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 pub struct Candidate {
     /// The plan. Hooks may change weights that have not run, and ranges by [`Candidate::set_range`].
     pub plan: QuantPlan,
-    /// The first sample that it runs on.
+    /// Index of the first sample that the candidate runs on.
     pub first: usize,
     /// Figures on the samples of the evaluation; `None` before the pass has ended.
     pub measured: Option<Measurement>,
@@ -28,15 +28,15 @@ pub struct Candidate {
     /// The new bias of the node that runs, where it has its own quantization parameters. One hook sets it, and later
     /// hooks may compensate for its rounding.
     pub new_bias: Option<QuantizedBias>,
-    /// Time spent on it in seconds, without the float network.
+    /// Seconds spent on the candidate, without the float network.
     pub seconds: f64,
     view: PlanView,
     tensors: BTreeMap<String, CandidateTensor>,
 }
 
-/// A tensor, one value per sample.
+/// A tensor of a candidate, one value per sample.
 struct CandidateTensor {
-    /// Empty where every use reads the fake-quantized values.
+    /// The float values; empty where every use reads the fake-quantized values.
     values: Vec<Value>,
     /// The fake-quantized values, where the tensor is quantized.
     fake_quantized: Option<Vec<Value>>,
@@ -52,7 +52,7 @@ pub enum BiasOf {
 }
 
 impl Candidate {
-    /// The network of `plan`, for the samples from index `first`.
+    /// Returns the candidate for `plan`, for samples from index `first` on.
     ///
     /// # Errors
     /// If the plan's codes are not integers times a scale.
@@ -70,7 +70,7 @@ impl Candidate {
         })
     }
 
-    /// The plan's quantizers by tensor and use.
+    /// Returns the plan's quantizers by tensor and use.
     pub fn view(&self) -> &PlanView {
         &self.view
     }
@@ -87,13 +87,13 @@ impl Candidate {
         }
     }
 
-    /// The tensor's value for a sample, fake-quantized where no other is kept.
+    /// Returns the tensor's value for a sample, fake-quantized where the float value is not kept.
     pub(super) fn value(&self, name: &str, sample: usize) -> Option<&Value> {
         let (tensor, position) = (self.tensors.get(name)?, sample.checked_sub(self.first)?);
         tensor.values.get(position).or_else(|| tensor.fake_quantized.as_ref()?.get(position))
     }
 
-    /// The values of `name` that the node reads.
+    /// Returns the values of `name` that the node reads.
     pub fn read(&self, at: &NodeAt, name: &str) -> &[Value] {
         let tensor = &self.tensors[name];
         let position = at.node.input.iter().position(|input| input == name);
@@ -102,7 +102,7 @@ impl Candidate {
         fake_quantized.filter(|_| position.is_some_and(quantized)).unwrap_or(&tensor.values)
     }
 
-    /// The values of the node's inputs that are not constants.
+    /// Returns the values of the node's inputs that are not constants.
     pub(super) fn inputs(&self, at: &NodeAt) -> Vec<Vec<Value>> {
         at.runtime.iter().map(|name| self.read(at, name).to_vec()).collect()
     }
@@ -130,7 +130,7 @@ impl Candidate {
         single.run_all(inputs, &net.groups()[self.first..])
     }
 
-    /// The node's planned bias, where it has its own quantization parameters.
+    /// Returns the node's planned bias, where it has its own quantization parameters.
     pub fn quantized_bias(&self, node_idx: usize) -> Option<&PlannedBias> {
         self.plan.biases.iter().filter(|bias| bias.qtype.is_some()).find(|bias| bias.quantizer.edge.0 == node_idx)
     }
@@ -154,7 +154,7 @@ impl Candidate {
             return Ok(());
         };
         let shared = shared.filter(|shared| shared.view.params(name) == Some(params));
-        // A clone shares its values, so that fake quantization copies them.
+        // A clone shares its values, so that fake quantization has to copy them.
         let kept = if self.view.is_always_quantized(name, &net.index) { Vec::new() } else { values.clone() };
         let fake_quantized = match shared.and_then(|shared| shared.tensors.get(name)?.fake_quantized.clone()) {
             Some(found) => found,
@@ -169,7 +169,8 @@ impl Candidate {
         self.tensors.remove(name);
     }
 
-    /// The values of a network output, or those that later nodes read.
+    /// Returns the values of a tensor for its evaluation: fake-quantized where the network output is quantized or no
+    /// float values are kept.
     fn seen(&self, name: &str) -> Option<&[Value]> {
         let tensor = self.tensors.get(name)?;
         let quantized = tensor.values.is_empty() || self.view.output_params(name).is_some();

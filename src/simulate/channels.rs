@@ -20,17 +20,17 @@ impl ActivationBounds {
     /// No activation function: everything passes.
     pub const ALL: ActivationBounds = ActivationBounds { low: f32::NEG_INFINITY, high: f32::INFINITY };
 
-    /// The activation function at `x`.
+    /// Applies the activation function to `x`.
     pub fn apply(self, x: f32) -> f32 {
         let x = if x > self.low { x } else { self.low };
         if x < self.high { x } else { self.high }
     }
 }
 
-/// Values of a channel in one sample, after the activation function.
+/// The sum and count of a channel's values in one sample, after the activation function.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ChannelSum {
-    /// Their sum.
+    /// Sum of the values.
     pub sum: f64,
     /// Number of values that the activation function did not change.
     pub n_passed: f64,
@@ -42,17 +42,17 @@ impl ChannelSum {
         self.n_passed += other.n_passed;
     }
 
-    /// The difference from `other`; the count is the larger one of both.
+    /// Returns the difference from `other`; the count is the larger one of both.
     fn less(self, other: ChannelSum) -> ChannelSum {
         ChannelSum { sum: self.sum - other.sum, n_passed: self.n_passed.max(other.n_passed) }
     }
 }
 
-/// The bias correction per output channel that gives the quantized outputs the means of the float ones over all
+/// Returns the bias correction per output channel that gives the quantized outputs the means of the float ones over all
 /// samples. Both arguments are given per sample and channel.
 ///
-/// Only values that pass the activation function count: an error that a Relu removes in both networks is none, and
-/// correcting its mean would move the values that matter. A channel whose error varies between samples is corrected
+/// Only values that pass the activation function count. An error that a Relu removes in both networks does not matter,
+/// and correcting its mean would move the values that do. A channel whose error varies between samples is corrected
 /// less: by the share of the squared mean that exceeds the variance of the mean.
 pub fn correction(float: &[Vec<ChannelSum>], quantized: &[Vec<ChannelSum>]) -> Vec<f64> {
     let n_out = float.first().map_or(0, Vec::len);
@@ -74,7 +74,8 @@ pub fn correction(float: &[Vec<ChannelSum>], quantized: &[Vec<ChannelSum>]) -> V
     (0..n_out).map(of_channel).collect()
 }
 
-/// Sum of the float outputs of channel `o` minus that of the quantized ones, over all samples. The count is at least 1.
+/// Returns the sum of the float outputs of channel `o` minus that of the quantized ones, over all samples. The count is
+/// at least 1.
 pub fn difference(float: &[Vec<ChannelSum>], quantized: &[Vec<ChannelSum>], o: usize) -> ChannelSum {
     let mut total = ChannelSum::default();
     for (a, b) in float.iter().zip(quantized) {
@@ -93,14 +94,14 @@ pub struct OutChannels {
 }
 
 impl OutChannels {
-    /// The output channels of a node with outputs like `y`; `None` without any.
+    /// Returns the output channels of a node with outputs like `y`; `None` without any.
     pub fn of(node: &NodeProto, y: &Value) -> Option<OutChannels> {
         let planes = matches!(node.op_type(), "Conv" | "ConvTranspose");
         let n_out = if planes { y.shape().get(1) } else { y.shape().last() };
         n_out.filter(|n| **n > 0).map(|&n_out| OutChannels { n_out, planes })
     }
 
-    /// Sums after the activation function, per channel.
+    /// Returns the sums after the activation function, per channel.
     pub fn sums(&self, value: &Value, bounds: ActivationBounds) -> Vec<ChannelSum> {
         let mut sums = vec![ChannelSum::default(); self.n_out];
         let Some(values) = value.f32s() else { return sums };
@@ -134,8 +135,8 @@ impl OutChannels {
         })
     }
 
-    /// Squared change after the activation function when the channels move by `by`: a sum over some values of every
-    /// channel.
+    /// Returns the squared change after the activation function when the channels move by `by`: a sum over some values
+    /// of every channel.
     pub fn change(&self, value: &Value, bounds: ActivationBounds, by: &[f32]) -> f64 {
         /// Approximate number of values that are read of each contiguous run.
         const N: usize = 64;
@@ -148,7 +149,7 @@ impl OutChannels {
         values.chunks(inner).zip(by.iter().cycle()).map(of_run).sum()
     }
 
-    /// Number of contiguous values of a channel.
+    /// Returns the number of contiguous values of a channel.
     pub fn inner(&self, value: &Value) -> usize {
         if self.planes { value.shape()[2..].iter().product::<usize>().max(1) } else { 1 }
     }
@@ -185,7 +186,7 @@ struct RunSum<'v> {
 impl ValueLoop for RunSum<'_> {
     type Output = ChannelSum;
 
-    /// In eight lanes so that additions overlap.
+    /// Adds up in eight lanes, so that additions overlap.
     #[inline(always)]
     fn run(self) -> ChannelSum {
         const N: usize = 8;

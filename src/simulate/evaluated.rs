@@ -19,7 +19,7 @@ pub struct EvaluatedFloat {
     prepared: Arc<PreparedMetrics>,
 }
 
-/// The value that an output is evaluated by.
+/// Returns the value by which an output is evaluated: centered where the output asks for that, always float32.
 fn evaluated(output: &EvaluatedOutput, value: &Value) -> Result<Value> {
     match (output.centred, value.f32s()) {
         (Some(axis), Some(values)) => Value::from_f32(value.shape(), centred(values, value.shape(), axis)),
@@ -35,7 +35,8 @@ fn pair<'v>(float: Option<&'v Value>, quantized: Option<&'v Value>) -> Option<Ou
 }
 
 impl EvaluatedFloat {
-    /// Prepares metrics on the tensors' `values`, per output and sample. `head` is the network's for metrics of tasks.
+    /// Prepares metrics on the tensors' `values`, per output and sample. `head` is the network's head, for metrics of
+    /// tasks.
     ///
     /// # Errors
     /// If there is no memory for a copy.
@@ -67,23 +68,23 @@ impl EvaluatedFloat {
         self.outputs.iter().any(|output| contains(&output.tensor))
     }
 
-    /// The metrics.
+    /// Returns the prepared metrics.
     pub fn prepared(&self) -> &Arc<PreparedMetrics> {
         &self.prepared
     }
 
-    /// The outputs, with the tensors that they are evaluated by.
+    /// Returns the outputs, with the tensors that they are evaluated by.
     pub fn outputs(&self) -> &[EvaluatedOutput] {
         &self.outputs
     }
 
-    /// Number of samples.
+    /// Returns the number of samples.
     pub fn n_samples(&self) -> usize {
         self.values.iter().map(Vec::len).max().unwrap_or(0)
     }
 
-    /// Sums of the metrics over some samples of a quantized network. `quantized` returns its tensors by output and
-    /// sample index.
+    /// Returns the sums of the metrics over some samples of a quantized network. `quantized` returns its tensors by
+    /// output and sample index.
     ///
     /// # Errors
     /// If there is no memory for a copy.

@@ -14,36 +14,36 @@ pub struct TensorAt<'w> {
     pub float: &'w [Value],
     /// Values in the candidate, from the candidate's first sample on.
     pub quantized: &'w [Value],
-    /// The first `n_tune` samples are learned from.
+    /// Number of samples, from the first on, that hooks learn from.
     pub n_tune: usize,
 }
 
-/// The parts of a candidate that a hook changes. Candidates share a node's result where these do not differ.
+/// The parts of a candidate that a hook changes. Candidates with equal changes share a node's result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Touched {
     /// Whether weights of layers change.
     pub weights: bool,
     /// Name of the change of biases; equal names have equal changes.
     pub biases: Option<&'static str>,
-    /// Whether anything else changes: then the candidate shares nothing with others.
+    /// Whether other parts change: then the candidate shares no result with others.
     pub others: bool,
 }
 
 /// Changes a candidate during a pass. Nodes run in order, each on all samples at once.
 pub trait LayerHook {
-    /// The parts of the candidate that the hook changes.
+    /// Returns the parts of the candidate that the hook changes.
     fn touched(&self) -> Touched {
         Touched::default()
     }
 
-    /// Whether it reads the inputs of layers, in the float network or the candidate. They are then kept until the layer's
-    /// hooks have run.
+    /// Whether the hook reads the inputs of layers, in the float network or the candidate. Inputs are then kept until
+    /// the hooks of the layer have run.
     fn reads_inputs(&self) -> bool {
         false
     }
 
-    /// Whether every node of the candidate reads the values of the float network, so that a tensor has the error of the
-    /// node that makes it alone. Asks for a pass that runs the float network.
+    /// Whether every node of the candidate reads the values of the float network, so that the error of a tensor comes
+    /// from its producer alone. The pass must run the float network.
     fn starts_from_float(&self) -> bool {
         false
     }
@@ -56,7 +56,7 @@ pub trait LayerHook {
         Ok(())
     }
 
-    /// Called at each tensor: its range may change, by [`Candidate::set_range`].
+    /// Called at each tensor. The hook may change the tensor's range by [`Candidate::set_range`].
     ///
     /// # Errors
     /// If the hook fails.
@@ -64,7 +64,7 @@ pub trait LayerHook {
         Ok(())
     }
 
-    /// Called before each layer runs: its weight in the candidate's plan may change.
+    /// Called before each layer runs. The hook may change the layer's weight in the candidate's plan.
     ///
     /// # Errors
     /// If the hook fails.
@@ -72,8 +72,8 @@ pub trait LayerHook {
         Ok(())
     }
 
-    /// Called after each node with its outputs, per sample and output. Returns them, shifted if it adds a new bias to
-    /// the candidate's.
+    /// Called after each node with its outputs, per sample and output. Returns the outputs, shifted if the hook adds a
+    /// new bias to the candidate.
     ///
     /// # Errors
     /// If the hook fails.

@@ -36,12 +36,12 @@ impl<'p> KeyedPlan<'p> {
         Ok(KeyedPlan { plan, view: PlanView::of(plan)?, weight_ids })
     }
 
-    /// The cache key of the weight at an input of a node.
+    /// Returns the cache key of the weight at an input of a node.
     pub fn weight_id(&self, edge: Edge) -> Option<u64> {
         Some(self.weight_ids[self.view.weight_at(edge)?])
     }
 
-    /// The weights that the node reads.
+    /// Returns the weights that the node reads.
     pub fn weights_of(&self, node_idx: usize, node: &NodeProto) -> Vec<KeyedWeight<'p>> {
         let weights = (0..node.input.len()).filter_map(|input_idx| self.view.weight_at((node_idx, input_idx)));
         weights.map(|idx| KeyedWeight { planned: &self.plan.weights[idx], id: self.weight_ids[idx] }).collect()
@@ -56,7 +56,7 @@ pub struct KeyedWeight<'p> {
     pub id: u64,
 }
 
-/// The hash of everything that `write` writes.
+/// Returns the hash of everything that `write` writes.
 pub fn hash_of(write: impl FnOnce(&mut DefaultHasher)) -> u64 {
     let mut hasher = DefaultHasher::new();
     write(&mut hasher);

@@ -1,7 +1,8 @@
 //! Nodes that are not simulated: those behind shapes that depend on values.
 //!
-//! Non-maximum suppression keeps another number of boxes in each network, so that nothing behind it compares value by value.
-//! The float tensors that these nodes read are evaluated instead, such as boxes and scores before the suppression.
+//! Non-maximum suppression keeps a different number of boxes in each network, so that tensors behind it cannot be
+//! compared value by value. The float tensors that these nodes read are evaluated instead, such as boxes and scores
+//! before the suppression.
 
 use crate::onnx::graph::{GraphIndex, names_read};
 use crate::onnx::node::SHAPED_BY_VALUES;
@@ -15,12 +16,12 @@ use std::collections::BTreeSet;
 pub struct SimulatedPart<'a> {
     /// Positions of the nodes that are left out.
     pub left_out: BTreeSet<usize>,
-    /// The outputs of the others.
+    /// Names of the simulated outputs: the graph's own, and float tensors that the left-out nodes read.
     pub outputs: Vec<&'a str>,
 }
 
 impl<'a> SimulatedPart<'a> {
-    /// The part of a model. Nothing is left out where no tensor could be evaluated instead.
+    /// Returns the part of a model. No node is left out where no tensor could be evaluated instead.
     ///
     /// # Errors
     /// If the model has no graph.
@@ -48,7 +49,7 @@ impl<'a> SimulatedPart<'a> {
     }
 }
 
-/// The graph of the part that is simulated, for what looks at outputs.
+/// Returns the graph of the simulated part, for code that inspects outputs.
 ///
 /// # Errors
 /// If the model has no graph.
@@ -68,7 +69,7 @@ pub fn simulated_graph(model: &ModelProto) -> Result<Cow<'_, GraphProto>> {
 fn behind_shapes(graph: &GraphProto) -> BTreeSet<usize> {
     let is_shaped = |node: &NodeProto| SHAPED_BY_VALUES.contains(&node.op_type());
     let (mut shaped, mut found) = (BTreeSet::new(), BTreeSet::new());
-    // Every pass asks: most networks have no such node.
+    // Every pass calls this, and most networks have no such node.
     if !graph.node.iter().any(is_shaped) {
         return found;
     }

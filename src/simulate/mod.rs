@@ -3,8 +3,8 @@
 //! In: a prepared float model, plans, values of the inputs. Out: the outputs that the written models would have, and
 //! their figures against the float ones. It decides nothing: learning is left to a caller's [`LayerHook`].
 //!
-//! Two drivers run one [`Network`], with each plan seen through a [`PlanView`]: [`ForwardPass`] runs several candidates
-//! side by side with the float network, [`CachedNetwork`] runs one plan after another and caches shared results.
+//! Two drivers run a [`Network`] and read each plan through a [`PlanView`]. [`ForwardPass`] runs several candidates
+//! side by side with the float network. [`CachedNetwork`] runs one plan after another and caches shared results.
 
 mod branch;
 mod cached;

@@ -12,19 +12,19 @@ use anyhow::{Context, Result, bail, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Operators that the engine runs as fast with open dimensions. A layer is then prepared once for samples of all shapes.
+/// Operators that the engine runs as fast with open dimensions. A node is then prepared once for samples of all shapes.
 const OPEN: &[&str] = &[
     "Add", "Cast", "Clip", "Div", "Erf", "Exp", "Gather", "Gelu", "Gemm", "Identity", "LayerNormalization", "MatMul",
     "Mul", "Neg", "Pow", "ReduceMean", "Relu", "Reshape", "Sigmoid", "Softmax", "Sqrt", "Squeeze", "Sub", "Tanh",
     "Transpose", "Unsqueeze", "Where",
 ];
 
-/// The implementation of float32 Relu and Clip. They differ for NaN.
+/// The implementation of float32 Relu and Clip. The two differ for NaN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clips {
-    /// This crate, in place.
+    /// mqq's own, in place.
     InPlace,
-    /// The engine, as for every other node; it copies the input.
+    /// The engine's, as for every other node. It copies the input.
     ByEngine,
 }
 
@@ -46,7 +46,7 @@ pub struct Network<'a> {
     /// The group of each sample.
     groups: Vec<usize>,
     clips: Clips,
-    /// Nodes that other networks prepared, too.
+    /// Prepared nodes that other networks share.
     pub(super) prepared: Option<&'a PreparedNodes>,
 }
 
@@ -54,7 +54,7 @@ pub struct Network<'a> {
 pub type GroupExamples<'v> = Vec<Option<Vec<NamedValue<'v>>>>;
 
 impl<'a> Network<'a> {
-    /// Prepares `model`.
+    /// Indexes the graph of `model` and its initializers.
     ///
     /// # Errors
     /// If the model has no graph.
@@ -66,29 +66,30 @@ impl<'a> Network<'a> {
         Ok(Network { model, graph, outputs, left_out, index, constants, of_shapes, groups, clips, prepared: None })
     }
 
-    /// Whether nodes are not simulated.
+    /// Whether some nodes are not simulated.
     pub(super) fn is_partial(&self) -> bool {
         !self.left_out.is_empty()
     }
 
-    /// The nodes that are simulated, with their positions.
+    /// Returns the nodes that are simulated, with their positions.
     pub(super) fn nodes(&self) -> impl Iterator<Item = (usize, &'a NodeProto)> + use<'a> {
         let left_out = self.left_out.clone();
         self.graph.node.iter().enumerate().filter(move |(node_idx, _)| !left_out.contains(node_idx))
     }
 
-    /// The group of each sample: samples of one group have equal shapes.
+    /// Returns the group of each sample: samples of one group have equal shapes.
     pub fn groups(&self) -> &[usize] {
         &self.groups
     }
 
-    /// Sets the samples, each by its group.
+    /// Sets the group of each sample.
     pub(super) fn set_groups(&mut self, groups: Vec<usize>, n_groups: usize) {
         self.groups = groups;
         self.of_shapes.resize_with(n_groups.max(self.of_shapes.len()), BTreeMap::new);
     }
 
-    /// Examples of the tensors `names`: for each group, of its first sample that `value` has all of them for.
+    /// Returns examples of the tensors `names`: for each group, the values of its first sample for which `value`
+    /// returns all of them.
     pub fn examples<'v>(
         &self,
         names: &[&'v str],
@@ -104,24 +105,24 @@ impl<'a> Network<'a> {
         examples
     }
 
-    /// Whether values of one group, from sample `first` on, have one shape.
+    /// Whether all values of a group have one shape. `values` begin with sample `first`.
     pub(super) fn have_shapes_of_inputs(&self, values: &[Value], first: usize) -> bool {
         let mut seen: Vec<Option<&[usize]>> = vec![None; self.of_shapes.len()];
         let mut grouped = values.iter().zip(&self.groups[first..]);
         grouped.all(|(value, &group)| *seen[group].get_or_insert(value.shape()) == value.shape())
     }
 
-    /// Whether `name` is known to be constant by now.
+    /// Whether the tensor `name` is known to be constant so far.
     pub fn is_constant(&self, name: &str) -> bool {
         self.constants.contains_key(name) || self.of_shapes.iter().any(|known| known.contains_key(name))
     }
 
-    /// A constant, for samples of a group.
+    /// Returns a constant, for samples of a group.
     fn constant(&self, name: &str, group: usize) -> Option<&TensorProto> {
         self.of_shapes.get(group).and_then(|known| known.get(name)).or_else(|| self.constants.get(name))
     }
 
-    /// The inputs of a node that are not constants, each once. `exists` tells whether a tensor exists.
+    /// Returns the inputs of a node that are not constants, each once. `exists` tells whether a tensor exists.
     ///
     /// # Errors
     /// If the node cannot be run by itself, or reads a tensor that does not exist.
@@ -155,7 +156,7 @@ impl<'a> Network<'a> {
         runtime.is_empty() && node.input.iter().all(|name| name.is_empty() || self.constants.contains_key(name))
     }
 
-    /// Adds the outputs of a node to the constants; to those of a group, if it is one.
+    /// Adds the outputs of a node to the constants of `group`, or of all groups without one.
     ///
     /// # Errors
     /// If a value has a type that initializers cannot have.
@@ -170,15 +171,16 @@ impl<'a> Network<'a> {
         Ok(())
     }
 
-    /// Whether a node is the same for two groups of samples: its inputs like the examples, and its constants.
+    /// Whether a node is the same for two groups of samples: its inputs have the shapes of the examples, and its
+    /// constants are equal.
     pub(super) fn is_alike(&self, node: &NodeProto, [a, b]: [(usize, &[NamedValue]); 2]) -> bool {
         let shapes = a.1.iter().map(|input| input.value.shape()).eq(b.1.iter().map(|input| input.value.shape()));
         let of_shapes = |group: usize, name: &str| self.of_shapes.get(group).and_then(|known| known.get(name));
         shapes && node.input.iter().all(|name| of_shapes(a.0, name) == of_shapes(b.0, name))
     }
 
-    /// The node as a model of its own for each group of samples, for inputs like the examples. `replaced` takes the place
-    /// of constants with the same names.
+    /// Prepares the node as a model of its own for each group of samples, for inputs like the examples. `replaced`
+    /// takes the place of constants with the same names.
     ///
     /// # Errors
     /// If the engine does not take the node.
@@ -220,8 +222,9 @@ impl<'a> Network<'a> {
         node.input.iter().all(|name| !self.is_constant(name) || self.constant(name, group).is_some())
     }
 
-    /// The node as one model for groups of samples with several shapes, each with examples of its inputs. `None` for one
-    /// shape, for a node that reads tensors computed from shapes, and where the engine does not take it so.
+    /// Prepares the node as one model with open dimensions for groups of samples, each with examples of its inputs.
+    /// Returns `None` where the groups do not differ, the operator is not in [`OPEN`], the node reads tensors computed
+    /// from shapes, or the engine refuses open dimensions.
     pub(super) fn open_runner(
         &self,
         node: &NodeProto,
@@ -239,7 +242,7 @@ impl<'a> Network<'a> {
         self.prepare(node, self.constants_of(node, first, replaced), inputs, &open_dims(examples)?).ok()
     }
 
-    /// The constants that a node reads, for a group of samples.
+    /// Returns the constants that a node reads, for a group of samples.
     fn constants_of(&self, node: &NodeProto, group: usize, replaced: &[TensorProto]) -> Vec<TensorProto> {
         let mut constants: Vec<TensorProto> = Vec::new();
         for name in node.input.iter().filter(|name| !name.is_empty()) {
@@ -251,7 +254,7 @@ impl<'a> Network<'a> {
         constants
     }
 
-    /// The node as a model of its own for one group of samples.
+    /// Prepares the node as a model of its own for one group of samples.
     ///
     /// # Errors
     /// If the engine does not take the node.
@@ -270,7 +273,7 @@ impl<'a> Network<'a> {
         self.prepare(node, self.constants_of(node, group, replaced), inputs, &[])
     }
 
-    /// Prepares a node as [`NodeRunner::of`] does, unless that is done already.
+    /// Prepares a node as [`NodeRunner::of`] does, unless another network did.
     fn prepare(
         &self,
         node: &NodeProto,
@@ -285,21 +288,21 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// The Relu or Clip that is the only reader of the node's output, and its bounds.
+    /// Returns the Relu or Clip that is the only reader of the node's output, and its bounds.
     pub fn activation_behind(&self, node: &NodeProto) -> Option<(&'a NodeProto, ActivationBounds)> {
         let (reader, 0) = self.index.only_value_reader(node.output.first()?)? else { return None };
         let reader = &self.graph.node[reader];
         Some((reader, self.activation_bounds(reader)?))
     }
 
-    /// The bounds of a Relu or Clip.
+    /// Returns the bounds of a Relu or Clip.
     fn activation_bounds(&self, node: &NodeProto) -> Option<ActivationBounds> {
         let (low, high) = self.index.clip_bounds(node)?;
         let (low, high) = (low.unwrap_or(f32::NEG_INFINITY), high.unwrap_or(f32::INFINITY));
         Some(ActivationBounds { low, high })
     }
 
-    /// Bounds of the activation function after the node; [`ActivationBounds::ALL`] without one.
+    /// Returns the bounds of the activation function after the node; [`ActivationBounds::ALL`] without one.
     pub fn bounds_behind(&self, node: &NodeProto) -> ActivationBounds {
         self.activation_behind(node).map_or(ActivationBounds::ALL, |(_, bounds)| bounds)
     }

@@ -14,9 +14,9 @@ pub struct NodeAt<'w> {
     pub node: &'w NodeProto,
     /// Its inputs that are not constants, each once.
     pub runtime: &'w [&'w str],
-    /// The node in the float network; `None` for a layer where that network is not run.
+    /// The prepared node of the float network; `None` for a layer where that network is not run.
     pub(super) single: Option<&'w SingleNode>,
-    /// The tensors of `runtime` that no later node reads, unless a hook reads the inputs.
+    /// The tensors of `runtime` that no later node reads; empty where a hook reads the inputs of the layer.
     pub(super) last: &'w [&'w str],
     /// Values of `runtime` in the float network, per sample; empty where that network is known from another pass.
     pub(super) float_inputs: &'w [&'w [Value]],
@@ -24,25 +24,25 @@ pub struct NodeAt<'w> {
     pub(super) float: &'w [Vec<Value>],
     /// Channel sums of its first float output, once they were computed.
     pub(super) sums: OnceCell<Vec<Vec<ChannelSum>>>,
-    /// The first `n_tune` samples are learned from.
+    /// Number of samples, from the first on, that hooks learn from.
     pub n_tune: usize,
 }
 
 impl NodeAt<'_> {
-    /// The inputs that are not constants in the float network, one value per sample; empty where that network is known
-    /// from another pass.
+    /// Returns the inputs that are not constants in the float network, one value per sample; empty where that network
+    /// is known from another pass.
     pub fn float_inputs(&self) -> impl Iterator<Item = &[Value]> {
         self.float_inputs.iter().copied().filter(|values| !values.is_empty())
     }
 
-    /// The first output in the float network, for the samples that are learned from; empty where that network is known
+    /// Returns the first output in the float network, for the first `n_tune` samples; empty where that network is known
     /// from another pass.
     pub fn float_outputs(&self) -> impl Iterator<Item = &Value> {
         self.float.iter().take(self.n_tune).filter_map(|outputs| outputs.first())
     }
 
-    /// Channel sums of the first output in the float network, per sample that is learned from. `sums` computes them
-    /// from [`NodeAt::float_outputs`], unless another pass kept them.
+    /// Returns channel sums of the first output in the float network, for each of the first `n_tune` samples. `sums`
+    /// computes them from [`NodeAt::float_outputs`], unless another pass kept them.
     pub fn float_sums(&self, sums: impl FnOnce() -> Vec<Vec<ChannelSum>>) -> &[Vec<ChannelSum>] {
         self.sums.get_or_init(sums)
     }

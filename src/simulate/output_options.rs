@@ -1,4 +1,4 @@
-//! How outputs are evaluated, as far as the user says it.
+//! The user's options for the evaluation of outputs.
 
 use crate::engine::Value;
 use crate::heads::{HeadRequest, OutputView, TaskHead};
@@ -7,13 +7,13 @@ use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Maximum samples that a head is recognized by.
+/// Maximum samples from which a head is recognized.
 const MAX_RECOGNIZED: usize = 4;
 
 static NO_AXES: ChannelAxes = BTreeMap::new();
 static NO_HEAD: HeadRequest = HeadRequest { task: None, head: None };
 
-/// The user's task or head does not fit the network; the cause says why.
+/// The error that the user's task or head does not fit the network; its cause has the reason.
 #[derive(Debug)]
 pub struct Unfit;
 
@@ -41,11 +41,12 @@ impl Default for OutputOptions<'_> {
 }
 
 impl OutputOptions<'_> {
-    /// The network's head: the user's, or the one that fits the float values, per output and sample. `None` where the user
-    /// gives none and not exactly one fits, or with `is_partial` none fits: these are not all outputs of the network.
+    /// Returns the network's head: the user's, or the only one that fits the values `float`, per output and sample.
+    /// Returns `None` where the user gives no head and not exactly one fits. With `is_partial`, the outputs are not all
+    /// of the network's, so that a user's head that does not fit gives `None`, too.
     ///
     /// # Errors
-    /// [`Unfit`] if the user's head does not fit, or none of the user's task.
+    /// [`Unfit`] if the user's head does not fit, or no head of the user's task fits.
     pub fn head(
         &self,
         outputs: &[EvaluatedOutput],

@@ -1,7 +1,7 @@
 //! The float network and quantized ones side by side, node by node, over all samples at once.
 //!
 //! Each node runs on every sample before the next node, so that a hook can change a layer when its quantized input is
-//! known and its output is not. The float network runs once for all the quantized ones, or not at all where another
+//! known and its output is not. The float network runs once for all quantized networks, or not at all where another
 //! pass kept its values. A tensor is freed after its last use: memory holds the live tensors of every network for all
 //! samples.
 
@@ -34,9 +34,9 @@ type OnFloat<'a> = dyn FnMut(&Network, &str, &[Value]) -> Result<()> + 'a;
 /// A forward pass over some samples.
 pub struct ForwardPass<'a> {
     net: Network<'a>,
-    /// The part of its graph that is simulated.
+    /// The simulated part of the graph.
     simulated: Cow<'a, GraphProto>,
-    /// The first `n_tune` samples are learned from.
+    /// Number of samples, from the first on, that hooks learn from.
     n_tune: usize,
     /// Index of the first sample that is evaluated.
     evaluate_from: usize,
@@ -58,16 +58,16 @@ pub struct ForwardPass<'a> {
 /// The earlier branch whose values a branch shares, if any.
 type SharedWith = Option<usize>;
 
-/// Where a branch takes the outputs of a node from, unless it runs it.
+/// The source of a node's outputs in a branch.
 struct BranchSource {
     shared: SharedWith,
-    /// Whether its inputs are those of the float network.
+    /// Whether the node's inputs in the branch are the float network's.
     reads_float: bool,
 }
 
 impl<'a> ForwardPass<'a> {
-    /// A pass over `model`, a prepared float model, without candidates yet. The first `n_tune` samples are learned
-    /// from, the others are held out.
+    /// Creates a pass over `model`, a prepared float model, without candidates. Hooks learn from the first `n_tune`
+    /// samples; the others are held out.
     ///
     /// # Errors
     /// If the model has no graph.
@@ -123,7 +123,7 @@ impl<'a> ForwardPass<'a> {
         self
     }
 
-    /// Evaluates on all samples, also those that are learned from.
+    /// Evaluates on all samples, including those that hooks learn from.
     #[must_use]
     pub fn evaluated_by_all(mut self) -> ForwardPass<'a> {
         self.evaluate_from = 0;
@@ -226,7 +226,7 @@ impl<'a> ForwardPass<'a> {
         Ok(())
     }
 
-    /// The tensor's value for a sample in any of the networks, for its shape and type.
+    /// Returns the tensor's value for a sample in any of the networks, for its shape and type.
     fn value(&self, name: &str, sample: usize) -> Option<&Value> {
         let float = self.float.get(name)?.get(sample);
         float.or_else(|| self.branches.iter().find_map(|branch| branch.candidate.value(name, sample)))
@@ -289,13 +289,14 @@ impl<'a> ForwardPass<'a> {
         made.into_iter().try_for_each(|(group, outputs)| self.net.add_constants(node, group, outputs))
     }
 
-    /// The tensors of `runtime` that are read for the last time by the node.
+    /// Returns the tensors of `runtime` that are read for the last time by the node.
     fn last_read<'n>(&self, node: &NodeProto, runtime: &[&'n str]) -> Vec<&'n str> {
         let n_reads = |name: &str| node.input.iter().filter(|input| *input == name).count();
         runtime.iter().copied().filter(|name| self.uses_left.get(name) == Some(&n_reads(name))).collect()
     }
 
-    /// The values of the tensors `runtime` in the float network; of `last`, no copies are kept.
+    /// Returns the values of the tensors `runtime` in the float network. Values of `last` are moved, other values
+    /// shared.
     fn take_float(&mut self, runtime: &[&str], last: &[&str]) -> Vec<Vec<Value>> {
         let take = |name: &&str| match self.float.get_mut(*name) {
             Some(values) if last.contains(name) => std::mem::take(values),
@@ -304,7 +305,7 @@ impl<'a> ForwardPass<'a> {
         runtime.iter().map(take).collect()
     }
 
-    /// Where each branch takes the outputs of a node from.
+    /// Returns the source of a node's outputs in each branch.
     fn sources(&self, at: &NodeAt) -> Vec<BranchSource> {
         let of_branch = |(k, branch): (usize, &Branch)| BranchSource {
             shared: self.branches[..k].iter().position(|other| branch.shares(other, at)),
@@ -338,7 +339,7 @@ impl<'a> ForwardPass<'a> {
             n_tune: self.n_tune,
         };
         let sources = self.sources(&at);
-        // Nothing else owns what the network that runs reads for the last time: it may change in place.
+        // The network that runs owns tensors that it reads for the last time, so that they may change in place.
         for (branch, source) in self.branches.iter_mut().zip(&sources) {
             if source.shared.is_some() || (source.reads_float && !is_layer) {
                 last.iter().for_each(|name| branch.candidate.free(name));

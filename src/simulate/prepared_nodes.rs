@@ -9,11 +9,11 @@ use anyhow::Result;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes of nodes up to which they are kept.
+/// Maximum bytes of all kept nodes.
 const MAX_BYTES: usize = 64 << 20;
-/// Bytes of the constants of a node up to which it is kept.
+/// Maximum bytes of the constants of a kept node.
 const MAX_CONSTANTS: usize = 4 << 20;
-/// Bytes of a node besides its constants.
+/// Assumed bytes of a node besides its constants.
 const NODE_BYTES: usize = 16 << 10;
 
 /// Prepared nodes by their contents.
@@ -22,14 +22,15 @@ pub struct PreparedNodes(Mutex<KeptNodes>);
 
 #[derive(Default)]
 struct KeptNodes {
-    /// By the hash of a node's model, which has its constants and the shapes of its inputs, and its open dimensions.
+    /// Nodes by the hash of their model, which has their constants and the shapes of their inputs, and by their open
+    /// dimensions.
     runners: HashMap<(String, OpenDims), Arc<NodeRunner>>,
-    /// Their approximate bytes.
+    /// Approximate bytes of the nodes.
     n_bytes: usize,
 }
 
 impl PreparedNodes {
-    /// The node prepared earlier, or as [`NodeRunner::of`] prepares it.
+    /// Returns the node if it was prepared earlier, else prepares it as [`NodeRunner::of`] does.
     ///
     /// # Errors
     /// As [`NodeRunner::of`].

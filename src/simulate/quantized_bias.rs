@@ -19,12 +19,13 @@ pub struct QuantizedBias {
 }
 
 impl QuantizedBias {
-    /// The fake-quantized wanted bias.
+    /// Returns the fake-quantized wanted bias.
     pub fn values(&self) -> Vec<f32> {
         self.wanted.iter().map(|&b| self.params.fake_quantize(b)).collect()
     }
 
-    /// The dequantized values next to the wanted one of channel `o`, nearest first; only one where it saturates.
+    /// Returns the dequantized values next to the wanted bias of channel `o`, nearest first. At the end of the grid
+    /// there is only one.
     pub fn around(&self, o: usize) -> Vec<f32> {
         let wanted = self.wanted[o];
         let q = self.params.quantize(wanted);

@@ -1,4 +1,4 @@
-//! Reference values of the float network, which spare another pass over the same samples from running it.
+//! Reference values of the float network, with which another pass over the same samples need not run it.
 //!
 //! Where the other network has scaled channels, the values are scaled, too: exactly for powers of two, up to float
 //! rounding for other scales.
@@ -47,13 +47,13 @@ impl FloatReference {
         self.sums.insert(node_idx, sums);
     }
 
-    /// The channel sums of the node over the first `n` samples.
+    /// Returns the channel sums of the node over the first `n` samples.
     pub(super) fn sums(&self, node_idx: usize, n: usize) -> Option<Vec<Vec<ChannelSum>>> {
         let sums = self.sums.get(&node_idx)?;
         Some(sums[..n.min(sums.len())].to_vec())
     }
 
-    /// The same, without a plan whose biases were corrected.
+    /// Returns the values without a measured plan whose biases were corrected.
     #[must_use]
     pub fn without_corrected(self) -> FloatReference {
         let measured = self.measured.filter(|measured| measured.corrected.is_none());

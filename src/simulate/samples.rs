@@ -12,7 +12,7 @@ pub struct Samples<'a> {
     pub values: &'a [Vec<Value>],
 }
 
-/// The layout of samples.
+/// The batch size of samples, and whether their shapes differ.
 #[derive(Debug, Clone, Copy)]
 pub struct SampleLayout {
     /// Batch size of the first input.
@@ -26,7 +26,7 @@ pub struct SampleLayout {
 pub struct ShapeGroups(Vec<InputShapes>);
 
 impl ShapeGroups {
-    /// The group of a sample with these values of the inputs; a new one for new shapes.
+    /// Returns the group of a sample with these values of the inputs. New shapes get a new group.
     pub fn of<'v>(&mut self, sample: impl IntoIterator<Item = &'v Value>) -> usize {
         let sample: InputShapes = sample.into_iter().map(|value| value.shape().to_vec()).collect();
         self.0.iter().position(|known| *known == sample).unwrap_or_else(|| {
@@ -35,7 +35,7 @@ impl ShapeGroups {
         })
     }
 
-    /// Number of groups.
+    /// Returns the number of groups.
     pub fn n_groups(&self) -> usize {
         self.0.len()
     }
@@ -61,12 +61,12 @@ impl TokenMask {
 }
 
 impl<'a> Samples<'a> {
-    /// Number of samples.
+    /// Returns the number of samples.
     pub fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// The batch size, and whether the samples have several shapes.
+    /// Returns the batch size, and whether the samples have several shapes.
     pub fn layout(&self) -> SampleLayout {
         let first = self.values.first().and_then(|sample| sample.first());
         let batch = first.and_then(|value| value.shape().first().copied()).unwrap_or(1);
@@ -79,8 +79,8 @@ impl<'a> Samples<'a> {
         self.values.is_empty()
     }
 
-    /// The token mask of each sample, where an input is one: `[batch, tokens]`, of ones and zeros, with `mask` in its
-    /// name.
+    /// Returns the token mask of each sample, where an input is a mask: `[batch, tokens]`, of ones and zeros, with
+    /// `mask` in its name.
     pub fn tokens(self) -> Option<Vec<TokenMask>> {
         let position = self.names.iter().position(|name| name.contains("mask"))?;
         let of_sample = |sample: &Vec<Value>| {
@@ -93,7 +93,7 @@ impl<'a> Samples<'a> {
         self.values.iter().map(of_sample).collect()
     }
 
-    /// The first `n` samples, or all where there are fewer.
+    /// Returns the first `n` samples, or all where there are fewer.
     #[must_use]
     pub fn first(self, n: usize) -> Samples<'a> {
         Samples { values: &self.values[..n.min(self.values.len())], ..self }

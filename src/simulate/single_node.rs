@@ -20,10 +20,10 @@ pub struct NamedValue<'v> {
     pub value: &'v Value,
 }
 
-/// A prepared node, for samples of each group of equal shapes.
+/// A node prepared for each group of samples with equal shapes.
 pub struct SingleNode(Vec<Option<Arc<NodeRunner>>>);
 
-/// A node prepared for inputs of one shape.
+/// A node prepared for inputs of one shape, or with open dimensions.
 pub enum NodeRunner {
     /// A node that the engine runs.
     Engine(Engine),
@@ -31,15 +31,15 @@ pub enum NodeRunner {
     Clip(ActivationBounds),
 }
 
-/// For each dimension of each input of a node the number of its symbol; `None` where it is fixed.
+/// The number of the symbol of each dimension of each input of a node; `None` where the dimension is fixed.
 pub type OpenDims = Vec<Vec<Option<usize>>>;
 
 /// A model of one node.
 pub struct OneNodeModel(pub(super) ModelProto);
 
 impl OneNodeModel {
-    /// The model of `node` of `model` with its `constants`, for inputs like the given ones: each name once, in the order in
-    /// which [`SingleNode::run`] takes them.
+    /// Returns the model of one `node` of `model` with its `constants`, for inputs like the given values. Each name is
+    /// given once, in the order in which [`SingleNode::run`] takes the inputs.
     pub fn new(
         model: &ModelProto,
         node: &NodeProto,
@@ -50,7 +50,7 @@ impl OneNodeModel {
         OneNodeModel(model.of_node(node, constants, inputs))
     }
 
-    /// Bytes of the constants, four for each value.
+    /// Returns the bytes of the constants, four for each value.
     pub(super) fn bytes_of_constants(&self) -> usize {
         let constants = self.0.graph.iter().flat_map(|graph| &graph.initializer);
         let bytes = |dims: &[i64]| dims.iter().fold(4usize, |n, &dim| n.saturating_mul(dim.max(0) as usize));
@@ -59,7 +59,8 @@ impl OneNodeModel {
 }
 
 impl NodeRunner {
-    /// Prepares a node. `open` gives for each dimension of each input the number of its symbol; it is empty where all are fixed.
+    /// Prepares a node. `open` has the number of the symbol of each dimension of each input; it is empty where all
+    /// dimensions are fixed.
     ///
     /// # Errors
     /// If the engine does not take the node; the message names it.
@@ -78,13 +79,13 @@ impl NodeRunner {
 }
 
 impl SingleNode {
-    /// A node prepared for each group of samples; none for a group that it will not be run on.
+    /// Wraps a node prepared for each group of samples; `None` for a group that it will not run on.
     pub fn of_groups(runners: Vec<Option<Arc<NodeRunner>>>) -> SingleNode {
         SingleNode(runners)
     }
 
-    /// As [`SingleNode::run`], for the values of each input per sample. Those that nothing else owns may be changed in
-    /// place.
+    /// Runs the node as [`SingleNode::run`] does, on the values of each input per sample. Values without another owner
+    /// may be changed in place.
     ///
     /// # Errors
     /// If the node fails on a sample.
@@ -95,7 +96,8 @@ impl SingleNode {
         samples.into_par_iter().map_init(|| (0, None), |session, (group, of)| self.one(session, group, of)).collect()
     }
 
-    /// The named outputs for each sample; `groups` has the group of each.
+    /// Runs the node on all samples. `groups` has the group of each sample, and `inputs` returns its inputs. Returns
+    /// the named outputs per sample.
     ///
     /// # Errors
     /// If the node fails on a sample.
@@ -125,9 +127,9 @@ impl SingleNode {
     }
 }
 
-/// The open dimensions of a node's inputs, where `examples` has the inputs of several groups of samples: a number for each
-/// dimension that differs, and equal numbers for dimensions that are equal in each group. `None` where the numbers of
-/// dimensions differ.
+/// Returns the open dimensions of a node's inputs, where `examples` has the inputs of several groups of samples. A
+/// dimension that differs between groups has a number; dimensions that are equal in each group have equal numbers.
+/// Returns `None` where the ranks of an input differ.
 pub fn open_dims(examples: &[&[NamedValue]]) -> Option<OpenDims> {
     let (mut known, mut open) = (Vec::<Vec<usize>>::new(), Vec::new());
     for (input_idx, input) in examples.first()?.iter().enumerate() {

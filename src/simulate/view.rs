@@ -52,18 +52,18 @@ impl PlanView {
         Ok(PlanView { activations: activations.collect(), weights: weights.collect() })
     }
 
-    /// The parameters of a tensor, even if not all of its uses are quantized.
+    /// Returns the parameters of a tensor, even if not all of its uses are quantized.
     pub fn params(&self, tensor: &str) -> Option<&QuantParams> {
         Some(&self.activations.get(tensor)?.params)
     }
 
-    /// The parameters of a tensor for one use; `None` where the use is float.
+    /// Returns the parameters of a tensor for one use; `None` where the use is float.
     pub fn params_at(&self, tensor: &str, edge: Edge) -> Option<&QuantParams> {
         let activation = self.activations.get(tensor)?;
         activation.edges.contains(&edge).then_some(&activation.params)
     }
 
-    /// The parameters of a tensor as an output of the network; `None` where the output is float.
+    /// Returns the parameters of a tensor as an output of the network; `None` where the output is float.
     pub fn output_params(&self, tensor: &str) -> Option<&QuantParams> {
         let activation = self.activations.get(tensor)?;
         activation.network_output.then_some(&activation.params)
@@ -76,23 +76,23 @@ impl PlanView {
         }
     }
 
-    /// The uses that read the tensor fake-quantized.
+    /// Returns the uses that read the tensor fake-quantized.
     pub fn edges(&self, tensor: &str) -> Option<&BTreeSet<Edge>> {
         Some(&self.activations.get(tensor)?.edges)
     }
 
-    /// Whether every use of a tensor reads it fake-quantized, so that its own values are not needed.
+    /// Whether every use of a tensor reads it fake-quantized, so that its float values are not needed.
     pub fn is_always_quantized(&self, tensor: &str, index: &GraphIndex) -> bool {
         let is_read = |edges: &BTreeSet<Edge>| index.consumers(tensor).iter().all(|edge| edges.contains(edge));
         !index.is_output(tensor) && self.edges(tensor).is_some_and(is_read)
     }
 
-    /// The index of the weight at an input of a node.
+    /// Returns the index of the weight at an input of a node.
     pub fn weight_at(&self, edge: Edge) -> Option<usize> {
         self.weights.get(&edge).copied()
     }
 
-    /// The index of the first weight that the node reads.
+    /// Returns the index of the first weight that the node reads.
     pub fn weight_of(&self, node_idx: usize, node: &NodeProto) -> Option<usize> {
         (0..node.input.len()).find_map(|input| self.weight_at((node_idx, input)))
     }
@@ -103,7 +103,7 @@ impl PlanView {
     }
 }
 
-/// The dequantized weight, as the target reads it.
+/// Returns the dequantized weight, as the target reads it.
 ///
 /// # Errors
 /// If the number of integers does not match the shape.
