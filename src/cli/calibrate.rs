@@ -1,4 +1,4 @@
-//! `mqq calibrate`: the main job.
+//! `mqq calibrate`: quantizes models with calibration data.
 
 use super::Failure;
 use super::collect::{CollectArgs, collect};
@@ -56,7 +56,7 @@ pub struct CalibrateArgs {
     effort: String,
     #[command(flatten)]
     samples: SampleArgs,
-    /// Take samples until more change no range by a step
+    /// Take samples until more of them change no range by a step
     #[arg(long, conflicts_with_all = ["ranges_from", "shard", "resume"])]
     until_stable: bool,
     #[command(flatten)]
@@ -66,16 +66,16 @@ pub struct CalibrateArgs {
     /// Ranges of activations from a sidecar, cache or encodings file
     #[arg(long, value_name = "FILE")]
     ranges_from: Option<PathBuf>,
-    /// Do not look whether other pixel values fit the network better
+    /// Do not check whether other pixel values fit the network better
     #[arg(long)]
     no_preprocess_check: bool,
     /// Skip samples that cannot be read
     #[arg(long)]
     skip_bad_data: bool,
-    /// Go on after a model that fails; the exit code is still 1
+    /// Continue after a model that fails; the exit code is still 1
     #[arg(long)]
     keep_going: bool,
-    /// Skip models whose results are of the same data and options
+    /// Skip models with results of the same data and options
     #[arg(long)]
     skip_existing: bool,
     #[command(flatten)]
@@ -91,7 +91,7 @@ pub struct CalibrateArgs {
 }
 
 impl CalibrateArgs {
-    /// The files that options name, other than models and data.
+    /// Returns the files that options name, except models, data and tables.
     fn option_files(&self) -> Vec<RunFile> {
         let ranges = self.ranges_from.iter().map(|path| RunFile::new("ranges to import", path));
         ranges.chain(self.preprocess.file()).chain(self.quantize.task.file()).collect()
@@ -147,7 +147,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Failure> {
     };
     let named = (args.output.as_deref(), args.out_dir.as_deref());
     let mut targets = Target::all(&args.quantize, tables, &args.models, named, with)?;
-    // With --keep-going a missing model is only a failure of that model.
+    // With --keep-going, a missing model fails only its own run.
     if !args.keep_going {
         args.models.iter().try_for_each(|model| ensure_readable(model))?;
     }
@@ -175,7 +175,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Failure> {
     quantizing.run(&args.models, targets)
 }
 
-/// Collects the statistics of a model where they are to be saved, and where several backends share them.
+/// Collects the statistics of a model if they are saved, several backends share them, or --until-stable needs them.
 fn collected(args: &CalibrateArgs, model: &Path, requests: &[&Request]) -> Result<Collected> {
     let of_file = args.collect.path().is_some();
     let is_shared = requests.len() > 1 && !args.data.is_empty() && args.ranges_from.is_none();
@@ -186,12 +186,12 @@ fn collected(args: &CalibrateArgs, model: &Path, requests: &[&Request]) -> Resul
         Ok(_) if args.collect.is_part() => Ok(Collected::OfPart),
         Ok((saved, until_stable)) => Ok(Collected::All(Arc::new(saved), until_stable)),
         Err(error) if of_file || args.until_stable => Err(error),
-        // Samples of several shapes, for instance. An error in the model or the data is that of each backend's run.
+        // For instance, samples of several shapes. Each backend's own run reports errors of the model or the data.
         Err(_) => Ok(Collected::Nothing),
     }
 }
 
-/// Visits every file that is read.
+/// Calls `visit` with every file that the command reads.
 fn read_files(args: &CalibrateArgs, visit: &mut dyn FnMut(RunFile)) {
     let models = args.models.iter().flat_map(|model| RunFile::read_model("float model", model));
     models.for_each(&mut *visit);

@@ -1,4 +1,4 @@
-//! `mqq check`: does a model with Q/DQ keep the rules of a backend?
+//! `mqq check`: checks quantized models against the rules of a backend.
 
 use super::files::{DataOption, check_models, ensure_readable};
 use super::options::{BackendArgs, PrintArgs};
@@ -33,10 +33,10 @@ pub struct CheckArgs {
     /// Print all findings of each rule, not only the first five
     #[arg(long, short)]
     verbose: bool,
-    /// Go on after a model that cannot be read; the exit code is still 1
+    /// Continue after a model that cannot be read; the exit code is still 1
     #[arg(long)]
     keep_going: bool,
-    /// Write the findings as SARIF, too
+    /// Also write the findings as SARIF
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     sarif: Option<PathBuf>,
     #[command(flatten)]
@@ -50,7 +50,7 @@ struct CheckedModel {
     status: &'static str,
     #[serde(flatten)]
     error: Option<ErrorReport>,
-    /// The table of wider types, where the model keeps its rules.
+    /// The table of wider types, if the model keeps its rules and not those of the backend's own table.
     #[serde(skip_serializing_if = "Option::is_none")]
     table: Option<String>,
     n_quantize: usize,
@@ -122,7 +122,8 @@ fn write_sarif(results: &[CheckedModel], path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Checks a model by a backend's table; where it breaks a rule, by the table of wider types if it keeps that.
+/// Checks a model by a backend's table. If the model breaks a rule of that table and none of the table of wider types,
+/// returns the findings of the latter.
 fn one(path: &Path, scheme: &Scheme, wider: Option<&Scheme>) -> Result<CheckedModel> {
     let model = onnx::load_whole(path)?.model;
     let graph = model.graph()?;
@@ -158,7 +159,7 @@ fn one(path: &Path, scheme: &Scheme, wider: Option<&Scheme>) -> Result<CheckedMo
     })
 }
 
-/// Prints one line per finding, grouped by rule, on stdout as the command's result.
+/// Prints the verdict, and one line per finding, grouped by rule.
 fn print(report: &CheckedModel, scheme: &Scheme, args: &CheckArgs) {
     if args.print.quiet && report.n_errors == 0 {
         return;

@@ -1,4 +1,4 @@
-//! The options of `mqq calibrate` that save statistics of the data.
+//! Statistics of the data that `mqq calibrate` collects, and the options that save them.
 
 use super::Failure;
 use super::complete;
@@ -17,23 +17,23 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use std::path::{Path, PathBuf};
 
-/// Where statistics are saved, and of what.
+/// The file of the statistics, and the statistics that it holds.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Statistics of the data, for mqq solve")]
 pub struct CollectArgs {
     /// Save statistics of the data in this file
     #[arg(long, value_name = "FILE", conflicts_with = "ranges_from")]
     save_stats: Option<PathBuf>,
-    /// Save those that these backends need, too, or all
+    /// Also save what these backends need, or all backends
     #[arg(long = "for", value_name = "NAME,…", value_delimiter = ',', requires = "save_stats", add = complete::backends())]
     backends: Vec<String>,
-    /// Keep the inputs of N samples, too, for effort 1 and more
+    /// Also save the inputs of N samples, for effort 1 and above
     #[arg(long, value_name = "N", requires = "save_stats", default_value = "0", hide_default_value = true, value_parser = whole, allow_negative_numbers = true)]
     keep_samples: usize,
-    /// Collect from every N-th sample, from I (0 to N-1) on; no model
+    /// Use every N-th sample, starting at I (0 to N-1); write no model
     #[arg(long, value_name = "I/N", requires = "save_stats", value_parser = shard, allow_hyphen_values = true)]
     shard: Option<Shard>,
-    /// Go on with the file of an interrupted run, if there is one
+    /// Continue from the file of an interrupted run, if it exists
     #[arg(long, requires = "save_stats")]
     resume: bool,
 }
@@ -46,25 +46,25 @@ fn shard(text: &str) -> Result<Shard> {
 }
 
 impl CollectArgs {
-    /// The file of the statistics.
+    /// Returns the file of the statistics.
     pub fn path(&self) -> Option<&Path> {
         self.save_stats.as_deref()
     }
 
-    /// Whether only statistics of a part of the data are written.
+    /// Returns whether only the statistics of a part of the data are collected.
     pub fn is_part(&self) -> bool {
         self.shard.is_some()
     }
 
-    /// The file that is written.
+    /// Returns the file of the statistics with its role.
     pub fn written(&self) -> Option<RunFile> {
         self.path().map(|path| RunFile::new("statistics", path))
     }
 
-    /// Fails where the options do not fit the models or the data.
+    /// Checks that the options fit the models and the data.
     ///
     /// # Errors
-    /// If there are several models, or no data.
+    /// If statistics are saved and there are several models, or no data.
     pub fn check(&self, n_models: usize, has_data: bool) -> Result<()> {
         let Some(path) = self.path() else { return Ok(()) };
         let found = || format!("--save-stats names one file, `{}`", path.display());
@@ -73,7 +73,7 @@ impl CollectArgs {
         Ok(())
     }
 
-    /// The tables whose tensors are observed, besides those of the run.
+    /// Returns the tables of `--for` whose tensors are observed, without those of the run's own backends.
     fn tables(&self, run: &[&Request], fixed: &StaticArgs) -> Result<Vec<(Scheme, Option<Scheme>)>> {
         let is_all = self.backends.iter().any(|name| name == "all");
         let all = BUILT_IN.iter().map(|(name, _)| name.to_string());
@@ -91,16 +91,16 @@ impl CollectArgs {
         Ok(tables)
     }
 
-    /// Fails where a backend of `--for` has no valid table.
+    /// Checks that each backend of `--for` has a valid table.
     ///
     /// # Errors
-    /// If there is none of this name, or the table is invalid.
+    /// If there is no backend of a name, or its table is invalid.
     pub(super) fn check_tables(&self) -> Result<(), Failure> {
         self.backends.iter().filter(|name| *name != "all").try_for_each(|name| table(name).map(drop))
     }
 }
 
-/// The table of a backend of `--for`; --switch and --set are of the run's own.
+/// Returns the table of a backend of `--for`, without --switch and --set: they apply to the run's own backends only.
 fn table(name: &str) -> Result<Scheme, Failure> {
     resolve_backend(name, &[], &[]).map_err(|error| match error {
         Failure::Usage(error) => Failure::Usage(error.context("--for")),
@@ -108,9 +108,9 @@ fn table(name: &str) -> Result<Scheme, Failure> {
     })
 }
 
-/// Collects the statistics of a model for all `requests`. Saves them where that is asked for, now and then and in the end;
-/// without a file, backends that the model cannot be prepared for are left out. With `until_stable`, samples are taken until
-/// more change no range by a step.
+/// Collects the statistics of a model for all `requests`. With --save-stats, saves them at intervals and at the end.
+/// Without it, backends that the model cannot be prepared for are left out if there are several. With `until_stable`,
+/// samples are taken until more of them change no range by a step.
 ///
 /// # Errors
 /// If the model, the data or earlier statistics cannot be used, or the file cannot be written.

@@ -1,4 +1,4 @@
-//! `mqq compare`: a quantized model against its float model.
+//! `mqq compare`: compares a quantized model with its float model.
 
 use super::files::{DataOption, check_models, ensure_readable};
 use super::options::{AxisArgs, PreprocessArgs, PrintArgs, SampleArgs, ShapeArgs, TaskArgs};
@@ -70,7 +70,7 @@ fn gate_help() -> String {
     )
 }
 
-/// Reads `--labels`: classes, or boxes.
+/// Reads `--labels`: classes, or boxes from a .json file.
 pub(super) fn read_labels(path: Option<&PathBuf>, data: &[String]) -> Result<(Option<Labels>, Option<BoxLabels>)> {
     let Some(path) = path else { return Ok((None, None)) };
     if path.extension().is_some_and(|extension| extension == "json") {

@@ -1,6 +1,6 @@
-//! Completion of values in a shell, from the lists that the program takes them from.
+//! Shell completion of option values, from the program's own lists.
 //!
-//! The script of `mqq completions` holds no names: it runs the program with [`VARIABLE`] at each press of the key.
+//! The script of `mqq completions` contains no values. It runs the program with [`VARIABLE`] for each completion.
 
 use crate::backends::BUILT_IN;
 use crate::data::PRESETS;
@@ -14,10 +14,10 @@ use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathComplete
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// The environment variable that holds the shell's name while it asks for completions.
+/// The environment variable that holds the shell's name when the shell asks for completions.
 pub const VARIABLE: &str = "MQQ_COMPLETE";
 
-/// The names that begin with `current`, each with its description, which may be empty.
+/// Returns the names that begin with `current`, each with its description unless that is empty.
 fn matching<'a>(current: &OsStr, names: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<CompletionCandidate> {
     let current = current.to_string_lossy();
     let found = names.filter(|(name, _)| name.starts_with(&*current));
@@ -26,7 +26,7 @@ fn matching<'a>(current: &OsStr, names: impl Iterator<Item = (&'a str, &'a str)>
         .collect()
 }
 
-/// The names that begin with `current`, then YAML files and folders.
+/// Returns the names that begin with `current`, then matching YAML files and folders.
 fn matching_or_yaml<'a>(current: &OsStr, names: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<CompletionCandidate> {
     let is_yaml = |path: &Path| path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml");
     let mut found = matching(current, names);
@@ -34,41 +34,41 @@ fn matching_or_yaml<'a>(current: &OsStr, names: impl Iterator<Item = (&'a str, &
     found
 }
 
-/// Names of tables, or a file.
+/// Completes names of backend tables, or a file.
 pub fn backends() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| matching_or_yaml(current, BUILT_IN.iter().map(|(name, _)| (*name, ""))))
 }
 
-/// Names of presets, or a file.
+/// Completes names of presets, or a file.
 pub fn presets() -> ArgValueCompleter {
     let names = || PRESETS.iter().map(|preset| (preset.name.as_str(), preset.description.as_str()));
     ArgValueCompleter::new(move |current: &OsStr| matching_or_yaml(current, names()))
 }
 
-/// Names of formats.
+/// Completes names of export formats.
 pub fn formats() -> ArgValueCompleter {
     let names = || FORMATS.iter().map(|format| (format.name, format.description));
     ArgValueCompleter::new(move |current: &OsStr| matching(current, names()))
 }
 
-/// Formats of reports.
+/// Completes names of report formats.
 pub fn reports() -> ArgValueCompleter {
     let names = || report::FORMATS.iter().map(|format| (format.name, format.about));
     ArgValueCompleter::new(move |current: &OsStr| matching(current, names()))
 }
 
-/// Names of observers.
+/// Completes names of observers.
 pub fn observers() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| matching(current, OBSERVERS.iter().map(|observer| (observer.name, ""))))
 }
 
-/// Names of methods, or `none`.
+/// Completes names of tuning methods, or `none`.
 pub fn methods() -> ArgValueCompleter {
     let names = || METHODS.iter().map(|method| (method.name, method.about)).chain([("none", "")]);
     ArgValueCompleter::new(move |current: &OsStr| matching(current, names()))
 }
 
-/// Names of metrics, with the sign in front of the bound.
+/// Completes names of metrics, each with the `=` in front of its bound.
 pub fn metrics() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| {
         let names: Vec<_> = METRICS.iter().map(|metric| (format!("{}=", metric.name), metric.about)).collect();
@@ -76,12 +76,12 @@ pub fn metrics() -> ArgValueCompleter {
     })
 }
 
-/// Names of tasks.
+/// Completes names of tasks.
 pub fn tasks() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| matching(current, TaskName::ALL.iter().map(|(_, name)| (*name, ""))))
 }
 
-/// Names of heads, or a file.
+/// Completes names of heads, or a file.
 pub fn heads() -> ArgValueCompleter {
     let names = || heads::BUILT_IN.iter().chain(heads::ALSO).map(|(name, _)| (*name, ""));
     ArgValueCompleter::new(move |current: &OsStr| matching_or_yaml(current, names()))

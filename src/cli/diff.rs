@@ -1,4 +1,4 @@
-//! `mqq diff`: how the quantization of two models or sidecars differs.
+//! `mqq diff`: shows how the quantization of two models or sidecars differs.
 
 use super::Failure;
 use super::files::ensure_readable;
@@ -27,7 +27,7 @@ pub struct DiffModelsArgs {
     /// A quantized model of any tool, or a sidecar
     #[arg(value_name = "A", value_hint = ValueHint::FilePath)]
     one: PathBuf,
-    /// Another one
+    /// Another model or sidecar
     #[arg(value_name = "B", value_hint = ValueHint::FilePath)]
     other: PathBuf,
     /// Maximum number of names of each kind

@@ -1,4 +1,4 @@
-//! `mqq doctor`: a model and its data, before any run.
+//! `mqq doctor`: examines a model and its data before quantization.
 
 use super::Failure;
 use super::files::{DataOption, check_models, ensure_readable};

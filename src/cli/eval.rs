@@ -1,4 +1,4 @@
-//! `mqq eval`: one model by itself.
+//! `mqq eval`: evaluates one model.
 
 use super::compare::read_labels;
 use super::files::{DataOption, check_models, ensure_readable};
@@ -62,7 +62,7 @@ struct EvaluationObject<'a> {
     warnings: &'a [String],
 }
 
-/// Parses a gate.
+/// Parses a gate on a metric of one model.
 fn gate(text: &str) -> Result<MetricBound> {
     let gate = MetricBound::parse(text).context("--fail-under")?;
     ensure!(

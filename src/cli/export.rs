@@ -1,4 +1,4 @@
-//! `mqq export`: other tools' formats from a sidecar, without data.
+//! `mqq export`: converts a sidecar to other tools' formats, without data.
 
 use super::files::{DataOption, check_models, ensure_readable};
 use super::options::PrintArgs;
@@ -41,7 +41,7 @@ pub struct ExportArgs {
     pub print: PrintArgs,
 }
 
-/// A format of the list.
+/// A format in the list of `--json`.
 #[derive(Serialize)]
 struct ListedFormat {
     name: &'static str,
@@ -55,7 +55,7 @@ struct ListedFormats {
     formats: Vec<ListedFormat>,
 }
 
-/// The written file.
+/// The written file, for `--json`.
 #[derive(Serialize)]
 struct ExportReport {
     sidecar: String,

@@ -7,14 +7,14 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// Whether a command has the option `--data`: the shell expands its pattern where it is not quoted.
+/// Whether a command has the option `--data`, whose pattern the shell expands if it is not quoted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DataOption {
     Has,
     HasNot,
 }
 
-/// Refuses data files in place of models, and a model that is given twice.
+/// Returns an error if a data file is given as a model, or a model is given twice.
 pub fn check_models<'a>(models: impl IntoIterator<Item = &'a PathBuf>, option: DataOption) -> Result<()> {
     let mut places = BTreeSet::new();
     for model in models {
@@ -29,14 +29,14 @@ pub fn check_models<'a>(models: impl IntoIterator<Item = &'a PathBuf>, option: D
     Ok(())
 }
 
-/// The hint to quote a pattern that the shell has expanded.
+/// Returns the hint to quote the pattern that the shell has expanded to `found`.
 pub fn quote(found: &Path) -> String {
     let ending = found.extension().map(|extension| format!(".{}", extension.to_string_lossy()));
     let pattern = found.with_file_name(format!("*{}", ending.unwrap_or_default()));
     format!("quote the pattern, so that the shell does not expand it: --data '{}'", pattern.display())
 }
 
-/// Fails where a file does not exist or cannot be opened.
+/// Returns an error if a file does not exist or cannot be opened.
 pub fn ensure_readable(path: &Path) -> Result<()> {
     let name = || format!("`{}`", path.display());
     let metadata = fs::metadata(path).with_context(name)?;

@@ -1,14 +1,14 @@
-//! The options of the command line as text, to hand them on or to compare them with those of another run.
+//! The options of the command line as text, to pass them to other processes or to hash them.
 
 use super::Cli;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, CommandFactory};
 use std::collections::BTreeMap;
 
-/// Options by long name, each with its values; a flag has none.
+/// Options by long name, each with its values. A flag has no values.
 pub type Options = BTreeMap<String, Vec<String>>;
 
-/// The options of the command that are on the command line.
+/// Returns the options that are given on the command line, without defaults.
 pub fn given_options() -> Options {
     let mut program = Cli::command();
     program.build();
@@ -31,7 +31,7 @@ fn of_command(command: &Command, matches: &ArgMatches) -> Options {
     options
 }
 
-/// The options as arguments. Each value has an argument of its own.
+/// Returns the options as arguments, one for each value.
 pub fn arguments(options: &Options) -> Vec<String> {
     let of_option = |(name, values): (&String, &Vec<String>)| match values.is_empty() {
         true => vec![format!("--{name}")],

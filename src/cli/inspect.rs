@@ -1,4 +1,4 @@
-//! `mqq inspect`: the content of a model, and a backend's placement.
+//! `mqq inspect`: shows the content of a model, and a backend's placement.
 
 use super::files::{DataOption, check_models, ensure_readable};
 use super::options::{AnyBackendArgs, RARE, SelectArgs, ShapeArgs};
@@ -38,7 +38,7 @@ pub struct InspectArgs {
     select: SelectArgs,
     #[command(flatten)]
     shape: ShapeArgs,
-    /// List fused nodes too
+    /// Also list fused nodes
     #[arg(long, short)]
     verbose: bool,
     /// Print one JSON object on stdout
@@ -57,7 +57,7 @@ struct Inspection {
     /// Element types and shapes of `inputs` and `outputs`.
     input_types: Vec<String>,
     output_types: Vec<String>,
-    /// Why the model cannot be calibrated.
+    /// The reason that the model cannot be calibrated.
     #[serde(skip_serializing_if = "Option::is_none")]
     engine_error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -116,7 +116,7 @@ pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
     } else {
         prepare_file(&args.model, &scheme, &[], &shapes).and_then(|prepared| prepared.parsed).err()
     };
-    // Samples may give an open shape.
+    // An open shape is no error here, because samples may give it.
     if let Some(error) = refused.filter(|error| !is_of::<OpenShape>(error)).as_ref().map(ErrorReport::of) {
         (report.engine_error, report.engine_hint) = (Some(error.error), error.hint);
     }
@@ -127,7 +127,8 @@ pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// The element type and shape of a value, as `float [1, 3, 224, 224]`; an open dimension has its name, or `?`.
+/// Returns the element type and shape of a value, such as `float [1, 3, 224, 224]`. An open dimension is its name, or
+/// `?`.
 fn type_text(value: &ValueInfoProto) -> String {
     let Some(tensor) = value.tensor_type() else { return "no tensor".to_string() };
     let name = type_name(tensor.elem_type());
@@ -162,7 +163,7 @@ fn print(report: &Inspection, verbose: bool) {
     placement.for_each(|line| out!("{line}"));
 }
 
-/// The placement by a table.
+/// Returns the report on the placement by a table.
 fn placement(prepared: &PreparedGraph, scheme: &Scheme, selection: &Selection) -> Result<PlacementReport> {
     let graph = prepared.model.graph()?;
     let placement = place(graph, &prepared.value_info, scheme, selection);

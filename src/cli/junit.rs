@@ -3,7 +3,7 @@
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The file's text.
+/// Returns the text of the JUnit file.
 pub fn text(results: &[Value]) -> String {
     let mut suites: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
     for result in results {
@@ -23,7 +23,7 @@ fn seconds(result: &Value) -> f64 {
     result["summary"]["seconds"].as_f64().unwrap_or(0.0)
 }
 
-/// The attributes with numbers of cases, and the time.
+/// Returns the attributes with the numbers of cases and the time in seconds.
 fn counts<'a>(results: impl Iterator<Item = &'a Value> + Clone) -> String {
     let of = |status: &str| results.clone().filter(|result| result["status"] == status).count();
     let (n, time) = (results.clone().count(), results.clone().map(seconds).sum::<f64>());
@@ -45,7 +45,7 @@ fn case(backend: &str, result: &Value) -> String {
     format!("    <testcase classname=\"{backend}\" name=\"{model}\" time=\"{time:.3}\">{inner}</testcase>\n")
 }
 
-/// Text for XML; characters that it cannot hold are left out.
+/// Escapes text for XML. Control characters that XML does not allow are removed.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,6 +1,6 @@
-//! The command line. Errors go to stderr, results to stdout; with `--json` stdout holds one object.
+//! The command line. Errors go to stderr, results to stdout; with `--json`, stdout holds one object.
 //!
-//! Arguments are checked before the first model is touched. An invalid command line ends with [`Exit::Usage`]; a named
+//! Arguments are checked before the first model is read. An invalid command line ends with [`Exit::Usage`]; a named
 //! file that cannot be read ends with [`Exit::Failed`].
 
 mod backends;
@@ -74,7 +74,7 @@ enum Command {
     /// Show, compare or merge saved statistics
     #[command(subcommand)]
     Stats(stats::StatsCommand),
-    /// Look at a model and its data before any run
+    /// Examine a model and its data before quantization
     Doctor(Box<doctor::DoctorArgs>),
     /// Show what would be quantized and why; needs no data
     Inspect(inspect::InspectArgs),
@@ -112,8 +112,8 @@ enum Command {
     },
 }
 
-/// Parses the arguments, runs the command, prints its result and returns the exit code. Where a shell asks for
-/// completions, prints these and ends.
+/// Parses the arguments, runs the command, prints its result and returns the exit code. If a shell asks for
+/// completions, prints only the completions.
 pub fn main() -> ExitCode {
     CompleteEnv::with_factory(Cli::command).var(complete::VARIABLE).complete();
     guard::install(|message, hint| print_failed(&anyhow::anyhow!("{message}").hint(hint), json_is_asked()));
@@ -144,8 +144,8 @@ pub fn main() -> ExitCode {
     ExitCode::from(print::finish(exit) as u8)
 }
 
-/// The second of two adjacent data files in the arguments of a command with `--data`: the shell seems to have expanded a
-/// pattern.
+/// Returns the second of two adjacent data files in the arguments of a command with `--data`. The shell has probably
+/// expanded a pattern there.
 fn expanded_pattern() -> Option<PathBuf> {
     let paths: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
     if !paths.iter().any(|path| path.to_string_lossy().starts_with("--data") || path == Path::new("-d")) {
@@ -160,7 +160,7 @@ fn json_is_asked() -> bool {
     std::env::args_os().any(|arg| arg == "--json")
 }
 
-/// Prints an error, and as JSON too where that is asked for.
+/// Prints an error, with `json` also as JSON.
 fn print_failed(error: &anyhow::Error, json: bool) {
     print::error(error);
     if json {
@@ -168,7 +168,7 @@ fn print_failed(error: &anyhow::Error, json: bool) {
     }
 }
 
-/// Runs the command. A panic, which is a bug or a thread that the system refused, is an error like others.
+/// Runs the command. A panic becomes an error like others; it is a bug, or a thread that the system refused.
 fn guarded(cli: Cli) -> Exit {
     static MESSAGE: Mutex<String> = Mutex::new(String::new());
     std::panic::set_hook(Box::new(|info| {
@@ -208,13 +208,13 @@ fn run(cli: Cli) -> Exit {
     exit
 }
 
-/// The error of a command that failed as a whole, as JSON.
+/// Prints the error of a command that failed as a whole, as JSON.
 fn print_failure(error: &anyhow::Error) {
-    // A report of texts is always JSON.
+    // An object of strings can always be written as JSON.
     let _ = print::object(ErrorReport::of(error));
 }
 
-/// Why a command ends early.
+/// The error that ends a command early.
 #[derive(Debug)]
 enum Failure {
     /// The command line is wrong.
@@ -249,11 +249,11 @@ impl<R: Serialize> JsonReport<R> {
     }
 }
 
-/// An error in a report.
+/// An error in a JSON report.
 #[derive(Debug, Serialize)]
 struct ErrorReport {
     error: String,
-    /// The file, node or tensor of the error.
+    /// The file, node or tensor that the error is about.
     #[serde(rename = "where", skip_serializing_if = "Option::is_none")]
     place: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -299,7 +299,7 @@ fn run_command(cli: Cli) -> Result<Exit, Failure> {
     }
 }
 
-/// Prints `error: smallest place first: found, expected`, then the hints on lines of their own.
+/// Prints `error: smallest place first: found, expected`, then each hint on its own line.
 fn print_error(error: &anyhow::Error) {
     print::error(error);
 }

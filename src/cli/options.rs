@@ -1,6 +1,6 @@
 //! Options that several commands share.
 //!
-//! Groups with their own heading come last in a command's arguments: later options would be listed under it.
+//! Groups with their own heading come last in a command's arguments: the help lists later options under that heading.
 
 use super::{Failure, complete};
 use crate::backends;
@@ -19,10 +19,10 @@ use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Position in the help of options that few people need: after all others.
+/// Display order in the help of options that few users need: after all others.
 pub const RARE: usize = 100;
 
-/// How images become inputs.
+/// Options of image preprocessing.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Preprocessing of images")]
 pub struct PreprocessArgs {
@@ -58,20 +58,20 @@ pub struct PreprocessArgs {
     layout: Option<Layout>,
 }
 
-/// [`parse_option`] for clap, which prints only an error's text; the hint is added to it.
+/// Calls [`parse_option`] for clap. The hint becomes a part of the error's text, because clap prints only the text.
 fn option<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     parse_option(text).map_err(|error| diag::explain(&error))
 }
 
 impl PreprocessArgs {
-    /// The file; `None` for a preset.
+    /// Returns the preprocessing file; `None` for a preset.
     pub fn file(&self) -> Option<RunFile> {
         let is_preset = |name: &&str| PRESETS.iter().any(|preset| preset.name == **name);
         let file = self.preprocess.as_deref().filter(|name| !is_preset(name));
         file.map(|file| RunFile::new("preprocessing", Path::new(file)))
     }
 
-    /// The preset or file, with the single options applied.
+    /// Returns the preset or file, overridden by the single options.
     pub(super) fn resolve(&self) -> Result<Preprocessing, Failure> {
         let base = match &self.preprocess {
             Some(name) => Preprocessing::named(name).map_err(|error| {
@@ -95,7 +95,7 @@ impl PreprocessArgs {
     }
 }
 
-/// Which backend, and which of its variants.
+/// The backend, and changes of its table.
 #[derive(Debug, Args)]
 pub struct BackendArgs {
     /// Target: a backend (see `mqq backends`) or a YAML table
@@ -110,27 +110,27 @@ pub struct BackendArgs {
 }
 
 impl BackendArgs {
-    /// The files of the table.
+    /// Returns the files of the backend's table.
     pub fn files(&self) -> Vec<RunFile> {
         let files = backends::files(&self.backend).into_iter();
         files.map(|path| RunFile::new("backend's table", &path)).collect()
     }
 
-    /// The table with switches and changes applied.
+    /// Returns the backend's table with switches and changes applied.
     pub(super) fn resolve(&self) -> Result<Scheme, Failure> {
         resolve_backend(&self.backend, &self.switches, &self.sets)
     }
 
-    /// The table of wider types for `scheme`, with the same switches and changes.
+    /// Returns the table of wider types that may replace `scheme`, with the same switches and changes.
     pub(super) fn wider(&self, scheme: &Scheme) -> Result<Option<Scheme>, Failure> {
         wider_table(scheme, &self.switches, &self.sets)
     }
 }
 
-/// The table that prepares a model where no backend is given.
+/// The table that is used to prepare a model if no backend is given.
 const ANY_BACKEND: &str = "onnxruntime";
 
-/// Which backend, and which of its variants, where a command also works without one.
+/// The backend and changes of its table, for commands that also work without a backend.
 #[derive(Debug, Args)]
 pub struct AnyBackendArgs {
     /// Target: a backend (see `mqq backends`) or a YAML table
@@ -145,8 +145,8 @@ pub struct AnyBackendArgs {
 }
 
 impl AnyBackendArgs {
-    /// The table with switches and changes applied, and the one of wider types that may replace it. Without a backend, a
-    /// table that takes any model.
+    /// Returns the backend's table with switches and changes applied, and the table of wider types that may replace it.
+    /// Without a backend, the first is [`ANY_BACKEND`]'s table.
     pub(super) fn resolve(&self) -> Result<(Scheme, Option<Scheme>), Failure> {
         let scheme = resolve_backend(self.backend.as_deref().unwrap_or(ANY_BACKEND), &self.switches, &self.sets)?;
         let other = wider_table(&scheme, &self.switches, &self.sets)?;
@@ -154,7 +154,7 @@ impl AnyBackendArgs {
     }
 }
 
-/// Which backends, and which of their variants.
+/// The backends, and changes of their tables.
 #[derive(Debug, Args)]
 pub struct TargetsArgs {
     /// Targets: backends (see `mqq backends`) or YAML tables
@@ -169,13 +169,13 @@ pub struct TargetsArgs {
 }
 
 impl TargetsArgs {
-    /// The files of the tables.
+    /// Returns the files of the backends' tables.
     pub fn files(&self) -> Vec<RunFile> {
         let files = self.names.iter().flat_map(|name| backends::files(name));
         files.map(|path| RunFile::new("backend's table", &path)).collect()
     }
 
-    /// The tables with switches and changes applied, each with the one of wider types that may replace it.
+    /// Returns the tables with switches and changes applied, each with the table of wider types that may replace it.
     pub(super) fn resolve(&self, fixed: &StaticArgs) -> Result<Vec<(Scheme, Option<Scheme>)>, Failure> {
         let resolved = |name: &String| {
             let scheme = fixed.apply(resolve_backend(name, &self.switches, &self.sets)?);
@@ -193,12 +193,12 @@ impl TargetsArgs {
     }
 }
 
-/// The table of wider types that may replace `scheme`, with switches and changes applied.
+/// Returns the table of wider types that may replace `scheme`, with switches and changes applied.
 pub(super) fn wider_table(scheme: &Scheme, switches: &[String], sets: &[String]) -> Result<Option<Scheme>, Failure> {
     backends::resolve_wider(scheme, switches, sets).map_err(Failure::Usage)
 }
 
-/// The table of `backend`, with switches and changes applied.
+/// Returns the table of `backend`, with switches and changes applied.
 pub(super) fn resolve_backend(backend: &str, switches: &[String], sets: &[String]) -> Result<Scheme, Failure> {
     if scheme::is_path(backend) {
         backends::resolve(backend)?;
@@ -206,7 +206,7 @@ pub(super) fn resolve_backend(backend: &str, switches: &[String], sets: &[String
     backends::resolve_with(backend, switches, sets).map_err(Failure::Usage)
 }
 
-/// Which nodes are quantized.
+/// Patterns that select the nodes to quantize.
 #[derive(Debug, Args)]
 pub struct SelectArgs {
     /// Keep nodes float: node name, glob or operator type; repeatable
@@ -224,7 +224,7 @@ impl SelectArgs {
     }
 }
 
-/// Shapes of inputs that the model leaves open.
+/// Shapes of inputs with open dimensions.
 #[derive(Debug, Args)]
 pub struct ShapeArgs {
     /// Shape of an input in all samples: x=1x3x224x224; repeatable
@@ -233,7 +233,7 @@ pub struct ShapeArgs {
 }
 
 impl ShapeArgs {
-    /// The shapes by input name.
+    /// Returns the shapes by input name.
     pub fn resolve(&self) -> Result<Shapes> {
         let mut shapes = Shapes::new();
         for text in &self.shapes {
@@ -254,7 +254,7 @@ fn task_help() -> String {
     format!("Task: {}", names.join(", "))
 }
 
-/// The task of the network.
+/// The task of the network, and the decoding of its outputs.
 #[derive(Debug, Args)]
 pub struct TaskArgs {
     #[arg(long, value_name = "NAME", display_order = RARE, help = task_help(), add = complete::tasks())]
@@ -265,13 +265,13 @@ pub struct TaskArgs {
 }
 
 impl TaskArgs {
-    /// The head's file, where it is none of the built-in ones.
+    /// Returns the head's file; `None` for a built-in head.
     pub fn file(&self) -> Option<RunFile> {
         let file = self.head.as_deref().filter(|head| heads::is_path(head));
         file.map(|file| RunFile::new("head", Path::new(file)))
     }
 
-    /// The task and the head, as far as they are given.
+    /// Returns the task and the head, each if given.
     pub(super) fn resolve(&self) -> Result<HeadRequest, Failure> {
         let task = self.task.as_deref().map(|task| TaskName::parse(task).context("--task"));
         let task = task.transpose().map_err(Failure::Usage)?;
@@ -292,7 +292,7 @@ impl TaskArgs {
     }
 }
 
-/// Where the channels of outputs are.
+/// The channel axes of outputs.
 #[derive(Debug, Args)]
 pub struct AxisArgs {
     /// Channel axis of an output, if detected wrongly (-v); repeatable
@@ -301,7 +301,7 @@ pub struct AxisArgs {
 }
 
 impl AxisArgs {
-    /// The axes by output name.
+    /// Returns the axes by output name.
     pub fn resolve(&self) -> Result<ChannelAxes> {
         let mut axes = ChannelAxes::new();
         for text in &self.axes {
@@ -314,22 +314,22 @@ impl AxisArgs {
     }
 }
 
-/// Whether the written model has the shapes that it is calibrated with.
+/// Whether the written model has fixed shapes: those of the calibration.
 #[derive(Debug, Args)]
 pub struct StaticArgs {
-    /// Fix open dimensions in the written model, the batch to 1
+    /// Fix open dimensions of the written model; the batch becomes 1
     #[arg(long)]
     static_shapes: bool,
 }
 
 impl StaticArgs {
-    /// The table with the option applied.
+    /// Returns the table with the option applied.
     pub fn apply(&self, scheme: Scheme) -> Scheme {
         Scheme { static_shapes: scheme.static_shapes || self.static_shapes, ..scheme }
     }
 }
 
-/// How many samples are used, and how many at a time.
+/// The number of samples, in all and in parallel.
 #[derive(Debug, Args)]
 pub struct SampleArgs {
     /// Maximum number of samples
@@ -339,7 +339,7 @@ pub struct SampleArgs {
     pub threads: ThreadArgs,
 }
 
-/// How much runs at the same time.
+/// The number of threads.
 #[derive(Debug, Args)]
 pub struct ThreadArgs {
     /// Samples run in parallel [default and maximum: all cores]
@@ -348,12 +348,13 @@ pub struct ThreadArgs {
 }
 
 impl ThreadArgs {
-    /// Samples that run at the same time: the option, or the number of cores, which is also the maximum.
+    /// Returns the number of samples that run in parallel: the option's, at most the number of cores, which is the
+    /// default.
     pub fn n(&self) -> usize {
         self.threads.unwrap_or(usize::MAX).min(n_cores())
     }
 
-    /// A warning where more threads were asked for than there are cores.
+    /// Returns a warning if the option is above the number of cores.
     pub fn warning(&self) -> Option<String> {
         let asked = self.threads.filter(|&asked| asked > n_cores())?;
         Some(format!("--threads is {asked}, but there are {n} cores: {n} threads are used", n = n_cores()))
@@ -369,17 +370,17 @@ fn count(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|&n| n > 0).ok_or_else(|| "expected a whole number, 1 or more".to_string())
 }
 
-/// The value of a pixel.
+/// Parses the value of a pixel, 0 to 255.
 fn pixel(text: &str) -> Result<u8, String> {
     text.parse().map_err(|_| "expected a whole number from 0 to 255".to_string())
 }
 
-/// A whole number.
+/// Parses a whole number, 0 or more.
 pub(super) fn whole(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| "expected a whole number, 0 or more".to_string())
 }
 
-/// A name of a list, without spaces around it.
+/// Removes the spaces around a name of a list.
 fn trimmed(text: &str) -> Result<String, String> {
     Ok(text.trim().to_string())
 }
@@ -395,7 +396,7 @@ pub struct PrintArgs {
     pub quiet: bool,
 }
 
-/// Which layers get another precision than the backend's rows give them.
+/// The goal that decides which layers get another precision than the backend's table gives them.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Precision of single layers (one goal)")]
 pub struct MixedArgs {
@@ -420,10 +421,11 @@ pub struct MixedArgs {
 }
 
 impl MixedArgs {
-    /// The goal, if any. Raises the table's operator set where that is needed.
+    /// Returns the goal, if any. Sets the task of `head` to that of the goal's metric, and raises the minimum opset of
+    /// `scheme` if the goal needs it.
     ///
     /// # Errors
-    /// If the goal is of another task than `head`, has no data, or the table cannot serve it.
+    /// If the goal is of another task than `head`, there is no data, or [`Wanted::new`] refuses the goal.
     pub fn resolve(&self, scheme: &mut Scheme, has_data: bool, head: &mut HeadRequest) -> Result<Option<Wanted>> {
         let target = self.target.as_deref().map(metrics::MetricBound::parse).transpose().context("--target")?;
         let goals = [

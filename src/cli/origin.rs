@@ -1,4 +1,4 @@
-//! The origin of results: `--skip-existing` keeps those of the same model, data, options and version.
+//! The origin of results. `--skip-existing` keeps results of the same model, data, options and version.
 
 use super::given::{Options, given_options};
 use crate::data;
@@ -9,13 +9,13 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// Options that change no result, or that the table and the hash of the data stand for.
+/// Options that are not hashed: they change no result, or are part of the table or of the hash of the data.
 const LEFT_OUT: &[&str] = &[
     "backend", "switch", "set", "data", "output", "out-dir", "json", "quiet", "verbose", "threads", "keep-going",
     "skip-existing", "save-stats", "for", "keep-samples", "resume",
 ];
 
-/// Version of the program, and hashes.
+/// The version of the program, and hashes of the model, the data and the options.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Origin {
     mqq: String,
@@ -25,7 +25,8 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// The origin of the results of a model; `None` where the model cannot be read. `data` and `options` are hashes.
+    /// Returns the origin of the results of a model; `None` if the model is not a file. `data` and `options` are
+    /// hashes.
     pub fn new(model: &Path, data: &str, options: &str) -> Option<Origin> {
         let files = RunFile::read_model("float model", model);
         model.is_file().then(|| Origin {
@@ -36,12 +37,12 @@ impl Origin {
         })
     }
 
-    /// The file beside the quantized model `output`.
+    /// Returns the path of the origin's file, beside the quantized model `output`.
     pub fn path(output: &Path) -> PathBuf {
         output.with_extension("origin")
     }
 
-    /// The text of the file.
+    /// Returns the text of the origin's file.
     ///
     /// # Errors
     /// If it cannot be written as JSON.
@@ -49,7 +50,7 @@ impl Origin {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 
-    /// The parts that differ from those of the results that are there; `None` where these have no origin.
+    /// Returns the parts that differ from the origin of the existing results; `None` if these have no origin file.
     pub fn differing(&self, output: &Path) -> Option<Vec<&'static str>> {
         let text = std::fs::read_to_string(Origin::path(output)).ok()?;
         let of_results: Origin = serde_json::from_str(&text).ok()?;
@@ -63,14 +64,14 @@ impl Origin {
     }
 }
 
-/// The hash of all data.
+/// Returns the hash of all data files: their names and contents.
 pub fn data_sha256(sources: &[String]) -> String {
     let mut files = Vec::new();
     data::files(sources, &mut |path| files.push(path.to_path_buf()));
     texts_sha256(files.iter().map(|path| hashed(path)))
 }
 
-/// The hash of the options on the command line, of the files that they name, and of the tables.
+/// Returns the hash of the options on the command line, of the files that they name, and of the tables.
 ///
 /// # Errors
 /// If a table cannot be written as JSON.
@@ -81,7 +82,7 @@ pub fn options_sha256(files: &[RunFile], tables: (&Scheme, Option<&Scheme>)) -> 
     Ok(texts_sha256([serde_json::to_string(&(options, files, tables))?]))
 }
 
-/// A file's name and hash; the name alone where it cannot be read.
+/// Returns a file's name and hash; only the name if the file cannot be read.
 fn hashed(path: &Path) -> String {
     format!("{} {}", file_name(path), sha256(path).unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! `mqq prepare`: the float model as the backend will see it, before anything is quantized.
+//! `mqq prepare`: writes the prepared float model, as it is before quantization for a backend.
 
 use super::Failure;
 use super::files::{DataOption, check_models, ensure_readable};
@@ -38,7 +38,7 @@ pub struct PrepareArgs {
     pub print: PrintArgs,
 }
 
-/// The written model.
+/// The written model, for `--json`.
 #[derive(Serialize)]
 struct PrepareReport {
     model: String,

@@ -1,4 +1,4 @@
-//! `mqq presets`: named preprocessings of images.
+//! `mqq presets`: lists the presets of image preprocessing.
 
 use super::Failure;
 use super::print::{self, out};

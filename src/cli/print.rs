@@ -1,8 +1,7 @@
-//! All printing. Nothing else writes to stdout or stderr.
+//! All printing. No other module writes to stdout or stderr.
 //!
-//! A reader that closes the pipe (`mqq backends | head -1`) ends the printing, not the work: later text is dropped, and
-//! the exit code is the work's. Other write errors, such as a full disk, turn [`Exit::Done`] into [`Exit::Failed`] at
-//! the end.
+//! If the reader closes the pipe (`mqq backends | head -1`), later text is dropped, the command continues, and its exit
+//! code is unchanged. Other write errors, such as a full disk, turn [`Exit::Done`] into [`Exit::Failed`] at the end.
 
 use crate::diag::{Exit, controls, escaped, explain_with_hint, shown};
 use crate::progress::Tick;
@@ -14,7 +13,7 @@ use std::io::{self, ErrorKind, Write};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// A stream, and the error that ended it.
+/// An output stream, and the error that ended it.
 pub(super) struct Stream {
     name: &'static str,
     open: fn() -> Box<dyn Write>,
@@ -25,23 +24,23 @@ pub(super) static STDOUT: Stream = Stream { name: "stdout", open: || Box::new(io
 pub(super) static STDERR: Stream = Stream { name: "stderr", open: || Box::new(io::stderr()), ended: OnceLock::new() };
 
 impl Stream {
-    /// Prints a line, whatever names from files are in it.
+    /// Prints one line. Line breaks and control characters in it are escaped, because it may contain names from files.
     pub fn line(&self, line: fmt::Arguments) {
         let line = line.to_string();
         self.attempt(|stream| writeln!(stream, "{}", shown(&line)));
     }
 
-    /// Prints lines of which none is forged: JSON, YAML, lines that were made to be shown.
+    /// Prints text whose line breaks are intended: JSON, YAML, lines that [`shown`] has escaped.
     pub fn lines(&self, text: &str) {
         self.attempt(|stream| writeln!(stream, "{}", escaped(text)));
     }
 
-    /// Prints a page as it is.
+    /// Prints an HTML page unchanged.
     pub fn page(&self, text: &str) {
         self.attempt(|stream| writeln!(stream, "{text}"));
     }
 
-    /// Writes unless there was an error.
+    /// Writes, unless an earlier write failed.
     fn attempt(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) {
         if self.ended.get().is_none() {
             let mut stream = (self.open)();
@@ -63,12 +62,12 @@ macro_rules! err {
     ($($text:tt)*) => { $crate::cli::print::STDERR.line(format_args!($($text)*)) };
 }
 
-/// The error, and its hints on lines of their own.
+/// Prints an error, and each of its hints on its own line.
 pub fn error(error: &anyhow::Error) {
     STDERR.lines(&format!("error: {}", explain_with_hint(error)));
 }
 
-/// Prints an object as JSON on stdout, with the version of its keys.
+/// Prints an object as JSON on stdout, with its `schema_version`.
 pub fn object(object: impl Serialize) -> anyhow::Result<()> {
     json(&JsonObject::new(object))
 }
@@ -84,7 +83,7 @@ pub(super) use {err, out};
 /// Prints the command-line parser's answer: help, the version, or an error.
 pub fn answer(answer: &clap::Error) -> Exit {
     let stream = if answer.use_stderr() { &STDERR } else { &STDOUT };
-    // The parser repeats arguments as they are, and colors its text by escapes of its own.
+    // The parser repeats arguments without escaping them, and its own colors are escape sequences.
     match std::env::args().any(|arg| arg.chars().any(controls)) {
         true => stream.line(format_args!("{}", answer.to_string().split("\n\n").next().unwrap_or_default())),
         false => stream.attempt(|_| answer.print()),
@@ -92,7 +91,7 @@ pub fn answer(answer: &clap::Error) -> Exit {
     if answer.exit_code() == 0 { Exit::Done } else { Exit::Usage }
 }
 
-/// The final exit code: `exit`, unless some of its text could not be written.
+/// Returns the final exit code: `exit`, or [`Exit::Failed`] in place of [`Exit::Done`] if text could not be written.
 pub fn finish(exit: Exit) -> Exit {
     let failed = |stream: &&Stream| stream.ended.get().is_some_and(|error| error.kind() != ErrorKind::BrokenPipe);
     let mut exit = exit;
@@ -107,12 +106,12 @@ pub fn finish(exit: Exit) -> Exit {
     exit
 }
 
-/// A stage without a terminal is reported first when it has taken this long, then at this interval.
+/// Time of a stage until its first progress line without a terminal, and interval of further lines.
 const FIRST_REPORT: Duration = Duration::from_secs(5);
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The progress of a stage on stderr, unless `quiet`: a bar on a terminal, else a line now and then for a stage that takes
-/// over five seconds. A bar disappears on drop.
+/// The progress of a stage on stderr, unless `quiet`: a bar on a terminal, else a line at intervals for a stage that
+/// takes over five seconds. A bar disappears on drop.
 pub struct Bar {
     bar: ProgressBar,
     what: String,
@@ -129,7 +128,7 @@ impl Bar {
         let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len}, {per_sec}, eta {eta}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         bar.set_message(what.clone());
-        // It needs a thread, which there may be none of.
+        // The steady tick needs a thread, and panics if the system refuses one.
         if !bar.is_hidden() && std::thread::Builder::new().spawn(|| ()).is_ok() {
             bar.enable_steady_tick(Duration::from_millis(200));
         }

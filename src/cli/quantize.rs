@@ -1,4 +1,4 @@
-//! Steps that `mqq calibrate` and `mqq solve` share: from requests to written files.
+//! Steps that `mqq calibrate` and `mqq solve` share, from requests to written files.
 
 use super::origin::Origin;
 use super::print::{Bar, err, out};
@@ -19,14 +19,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A backend to quantize for, with the paths of all models.
+/// The request for one backend, and the paths of all models.
 pub(super) struct Target {
     pub request: Request,
     pub paths: Vec<RunPaths>,
 }
 
 impl Target {
-    /// A target for each table, by options that they share.
+    /// Returns a target for each table, with shared options.
     pub fn all(
         args: &QuantizeArgs,
         tables: Vec<(Scheme, Option<Scheme>)>,
@@ -53,7 +53,7 @@ impl Target {
         tables.into_iter().map(target).collect()
     }
 
-    /// Sets the ranges of activations that are given.
+    /// Sets the given ranges of activations.
     pub fn set_ranges(&mut self, ranges: Option<&ImportedRanges>) {
         self.request.ranges = ranges.cloned();
         if let Some(other) = &mut self.request.wider {
@@ -61,7 +61,7 @@ impl Target {
         }
     }
 
-    /// Sets the statistics that stand for the data, and the number of samples that they are of where these are not all.
+    /// Sets the statistics that replace the data, and the number of their samples if these are not all.
     fn set_saved(&mut self, saved: Option<&Arc<SavedStatistics>>, spread: Option<usize>) {
         let others = self.request.wider.iter_mut().map(|other| &mut other.calibration);
         for calibration in std::iter::once(&mut self.request.calibration).chain(others) {
@@ -70,26 +70,26 @@ impl Target {
     }
 }
 
-/// Statistics of a model's data.
+/// The result of collecting statistics of a model's data.
 pub(super) enum Collected {
-    /// Each backend observes by itself.
+    /// No shared statistics: each backend's run observes the data.
     Nothing,
-    /// Of a part of the data: nothing can be quantized.
+    /// Statistics of a part of the data, so that nothing can be quantized yet.
     OfPart,
-    /// Of all data, or of the samples that were taken until more changed no range.
+    /// Statistics of all data, or of the samples that `--until-stable` took.
     All(Arc<SavedStatistics>, Option<UntilStable>),
 }
 
-/// Quantizes models for targets.
+/// The quantization of models for targets.
 pub(super) struct Quantizing<'a> {
     pub args: &'a QuantizeArgs,
-    /// Whether it goes on after a model that fails. It always goes on with the other backends of a model.
+    /// Whether to continue after a model that fails. The other backends of a model are always quantized.
     pub keep_going: bool,
-    /// The file of the statistics.
+    /// The file of the statistics, for the report.
     pub statistics: Option<&'a Path>,
-    /// Whether the results of a model are kept as they are.
+    /// Returns whether the existing results of a model are kept.
     pub keeps: &'a dyn Fn(&RunPaths) -> bool,
-    /// Collects the statistics of a model for these backends, which it has left to do.
+    /// Collects the statistics of a model for the backends whose results are not kept.
     pub collect: &'a dyn Fn(&Path, &[&Request]) -> Result<Collected>,
 }
 
@@ -97,7 +97,7 @@ impl Quantizing<'_> {
     /// Quantizes all models and prints the results.
     ///
     /// # Errors
-    /// If the report cannot be printed. A model that fails is in the report and in the exit code.
+    /// If the report cannot be printed. A model that fails shows in the report and in the exit code instead.
     pub fn run(&self, models: &[PathBuf], mut targets: Vec<Target>) -> Result<Exit, Failure> {
         let print = &self.args.print;
         let names: Vec<&str> = targets.iter().map(|target| target.request.scheme.name.as_str()).collect();
@@ -122,7 +122,7 @@ impl Quantizing<'_> {
         Ok(exit)
     }
 
-    /// The results of one model, and the exit code after them.
+    /// Quantizes one model for all targets. Returns the results, and `exit` updated by them.
     fn model(&self, i: usize, model: &Path, targets: &mut [Target], exit: Exit) -> (Vec<CalibratedModel>, Exit) {
         let print = &self.args.print;
         let name = model.display().to_string();
@@ -197,7 +197,7 @@ impl Quantizing<'_> {
     }
 }
 
-/// The output paths of all models.
+/// Returns the output paths of all models.
 fn paths(
     args: &QuantizeArgs,
     models: &[PathBuf],
@@ -239,10 +239,10 @@ fn paths(
     Ok(all)
 }
 
-/// Quantizes a model, writes its results and prints a report. Also returns the size of the quantized model.
+/// Quantizes a model, writes its results and prints a report. Returns the summary and the model's size in bytes.
 ///
 /// # Errors
-/// If it cannot be quantized, or ends with warnings where none are accepted. Then nothing is written.
+/// If the model cannot be quantized, or there are warnings with --strict. Then nothing is written.
 fn quantize(args: &QuantizeArgs, request: &Request, paths: &RunPaths) -> Result<(Summary, u64)> {
     let start = Instant::now();
     let quiet = args.print.quiet;
@@ -256,7 +256,7 @@ fn quantize(args: &QuantizeArgs, request: &Request, paths: &RunPaths) -> Result<
         return Err(Strict { model: paths.model.display().to_string(), warnings: summary.warnings }.into());
     }
     let Outcome { model, prepared, tail, has_external_data, mut sidecar, plan, .. } = outcome;
-    // The model has its integers, too.
+    // Frees memory: the model holds the plan's integers, too.
     drop(plan);
     let mut staged = Staged::model(model.into_model(), &paths.output, has_external_data)?;
     sidecar.quantized = Some(QuantizedRecord { sha256: staged.sha256(&paths.output)? });

@@ -1,4 +1,4 @@
-//! Options that `mqq calibrate` and `mqq solve` share, and the request that they are.
+//! Options that `mqq calibrate` and `mqq solve` share, and the request that is made from them.
 
 use super::complete;
 use super::options::{AxisArgs, MixedArgs, PrintArgs, RARE, SelectArgs, TaskArgs};
@@ -14,7 +14,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use clap::ValueHint;
 use std::path::PathBuf;
 
-/// Options of everything behind the statistics of the data.
+/// Options of the stages after the statistics of the data.
 #[derive(Debug, clap::Args)]
 pub struct QuantizeArgs {
     #[command(flatten)]
@@ -59,7 +59,7 @@ pub struct QuantizeArgs {
     pub verbose: bool,
 }
 
-/// The samples of a run, and how they are used.
+/// The samples of a run, and the options of their use.
 pub(super) struct RunData {
     pub effort: String,
     pub shapes: Shapes,
@@ -73,7 +73,7 @@ pub(super) fn effort_levels() -> clap::builder::PossibleValuesParser {
     Effort::LEVELS.iter().map(|(name, _)| *name).collect::<Vec<_>>().into()
 }
 
-/// The effort levels, for the end of a help.
+/// Returns the list of effort levels for the end of the help.
 pub(super) fn effort_help() -> String {
     let levels = Effort::LEVELS.iter().map(|(name, help)| format!("  {name}  {help}\n"));
     format!("Effort levels:\n{}", levels.collect::<String>())
@@ -84,7 +84,7 @@ fn observer_help() -> String {
     format!("Range observer: {}", names.join(", "))
 }
 
-/// Default share of the multiply-adds that rescue may leave float.
+/// Default share of the multiply-adds that rescue may leave float, 0 to 1.
 const RESCUE: f64 = 0.05;
 
 fn percent(text: &str) -> Result<f64> {
@@ -93,7 +93,7 @@ fn percent(text: &str) -> Result<f64> {
     Ok(percent)
 }
 
-/// The request from the options, without given ranges.
+/// Returns the request from the options. The ranges of --ranges-from are not set yet.
 pub(super) fn request(
     args: &QuantizeArgs,
     mixed: &MixedArgs,

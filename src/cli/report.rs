@@ -1,4 +1,4 @@
-//! `mqq report`: a report from a sidecar.
+//! `mqq report`: makes a report from a sidecar.
 
 use super::files::ensure_readable;
 use super::print::{STDOUT, out};
@@ -51,7 +51,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Failure> {
     let report = format.render(&document)?;
     let Some(output) = &args.output else {
         match format.name {
-            // Names from files are spelled out in it; the page's libraries stay as they are.
+            // The page has escaped the names from files; its libraries must not be escaped.
             "html" => STDOUT.page(report.trim_end()),
             _ => STDOUT.lines(report.trim_end()),
         }

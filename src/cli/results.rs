@@ -1,4 +1,4 @@
-//! The files of a model's run, and its entry in the report of the command.
+//! The files that a run writes for a model, and the model's entry in the JSON report.
 
 use super::ErrorReport;
 use super::origin::Origin;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-/// Paths of one model.
+/// The paths of one model and of its results.
 pub(super) struct RunPaths {
     pub model: PathBuf,
     pub output: PathBuf,
@@ -23,31 +23,31 @@ pub(super) struct RunPaths {
     /// The float model after the tensors of `--outputs`.
     pub tail: Option<PathBuf>,
     pub emitted: Vec<(&'static Format, PathBuf)>,
-    /// The origin of the results, where it is kept beside them.
+    /// The origin of the results; `None` without --skip-existing.
     pub origin: Option<Origin>,
     pub report: Option<PathBuf>,
 }
 
 impl RunPaths {
-    /// All results.
+    /// Returns the paths of all results.
     fn results(&self) -> impl Iterator<Item = &PathBuf> {
         let emitted = self.emitted.iter().map(|(_, path)| path);
         [&self.output, &self.sidecar].into_iter().chain(&self.tail).chain(&self.report).chain(emitted)
     }
 
-    /// Whether all results exist, have the same origin, and model and sidecar are of one run.
+    /// Returns whether all results exist and have this origin, and model and sidecar are of one run.
     pub fn are_up_to_date(&self) -> bool {
         let is_same = |origin: &Origin| origin.differing(&self.output).is_some_and(|differing| differing.is_empty());
         let is_up_to_date = self.results().all(|path| path.exists()) && self.origin.as_ref().is_some_and(is_same);
         is_up_to_date && !self.are_mixed()
     }
 
-    /// Whether model and sidecar exist, and are of two runs.
+    /// Returns whether model and sidecar exist, but are of two runs.
     pub fn are_mixed(&self) -> bool {
         self.output.exists() && Sidecar::beside(&self.output).is_some_and(|sidecar| !sidecar.is_of(&self.output))
     }
 
-    /// [`RunPaths::results`] and possible further files, with their roles.
+    /// Returns the files that may be written, with their roles: [`RunPaths::results`], external data and the origin.
     pub fn written(&self) -> Vec<RunFile> {
         let of_model = |role: &str| format!("{role} of `{}`", self.model.display());
         let mut written = RunFile::written_model(&of_model("quantized model"), &self.output).to_vec();
@@ -61,7 +61,7 @@ impl RunPaths {
         written
     }
 
-    /// A report with the model and its results; the caller fills in the rest.
+    /// Returns a report with the paths of the model and its results; the caller sets the other fields.
     pub fn report(&self) -> CalibratedModel {
         let emitted = self.emitted.iter();
         CalibratedModel {
@@ -91,19 +91,19 @@ pub(super) struct CalibratedModel {
     pub report: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub emitted: BTreeMap<&'static str, String>,
-    /// Size of the quantized model.
+    /// Size of the quantized model, in bytes.
     pub n_bytes: Option<u64>,
     /// The file of the statistics.
     pub statistics: Option<String>,
-    /// The samples that were taken, where that went by the ranges.
+    /// The rounds of samples of `--until-stable`.
     pub until_stable: Option<UntilStable>,
-    /// The result of a missed goal; of a met one it is in `summary`.
+    /// The mixed precision of a missed goal. That of a reached goal is in `summary`.
     pub mixed_precision: Option<Mixed>,
     pub summary: Option<Summary>,
 }
 
 impl CalibratedModel {
-    /// The report of a failed run, and the exit code of the command after it.
+    /// Returns the report of a failed run, and `exit` updated by it.
     pub fn failed(model: String, error: &anyhow::Error, exit: Exit) -> (CalibratedModel, Exit) {
         let missed = error.downcast_ref::<Missed>().map(|Missed(mixed)| (**mixed).clone());
         let is_quality = missed.is_some() || error.is::<Strict>();
@@ -122,7 +122,7 @@ impl CalibratedModel {
     }
 }
 
-/// A run with `--strict` that ended with warnings.
+/// The error of a run with `--strict` that ended with warnings.
 #[derive(Debug)]
 pub(super) struct Strict {
     pub model: String,

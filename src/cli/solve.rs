@@ -30,7 +30,7 @@ The result is that of `mqq calibrate` on the data, at the same effort: the same 
 #[command(after_help = format!("{}\n{EXAMPLES}", effort_help()))]
 #[command(group(ArgGroup::new("for_backends").required(true)))]
 pub struct SolveArgs {
-    /// The float ONNX model of the statistics
+    /// The float ONNX model that the statistics are of
     #[arg(value_name = "MODEL.onnx")]
     model: PathBuf,
     /// Statistics of the data, from --save-stats or `mqq stats merge`
@@ -105,7 +105,7 @@ pub(super) fn run(args: &SolveArgs) -> Result<Exit, Failure> {
     quantizing.run(models, targets)
 }
 
-/// Visits every file that is read.
+/// Calls `visit` with every file that the command reads.
 fn read_files(args: &SolveArgs, visit: &mut dyn FnMut(RunFile)) {
     let model = RunFile::read_model("float model", &args.model);
     let statistics = [RunFile::new("statistics", &args.stats)];

@@ -1,4 +1,4 @@
-//! `mqq stats`: what saved statistics hold, how two differ, and their merging.
+//! `mqq stats`: shows, compares and merges saved statistics.
 
 use super::collect::read;
 use super::files::ensure_readable;
@@ -26,7 +26,7 @@ pub enum StatsCommand {
 }
 
 impl StatsCommand {
-    /// Whether JSON is printed.
+    /// Returns whether the command prints JSON.
     pub fn json(&self) -> bool {
         match self {
             StatsCommand::Show(args) => args.json,
@@ -67,7 +67,7 @@ pub struct DiffArgs {
     /// A file of statistics
     #[arg(value_name = "STATS")]
     one: PathBuf,
-    /// Another one
+    /// Another file of statistics
     #[arg(value_name = "OTHER")]
     other: PathBuf,
     /// Maximum number of tensors

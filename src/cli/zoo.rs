@@ -1,7 +1,7 @@
-//! `mqq calibrate --zoo`: many models, each with its own options, some at a time.
+//! `mqq calibrate --zoo`: quantizes many models, each with its own options, several at a time.
 //!
-//! Each model is a run of the program of its own, with the same results as by hand, so that no model can end the others. A
-//! run begins where its share of the memory is free; nothing is stopped for taking more.
+//! Each model is quantized by its own process, so that no model can end the others. The results are the same as without
+//! --zoo. A process starts when its estimated memory is free; it is not stopped if it takes more.
 
 use super::given::{Options, arguments, given_options};
 use super::options::PrintArgs;
@@ -24,32 +24,32 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use wait4::Wait4;
 
-/// Options of many models.
+/// Options of runs on many models.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Many models")]
 pub struct ZooArgs {
-    /// Options of each model in a YAML file; runs models side by side
+    /// YAML file with the options of each model; models run side by side
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, group = "for_backends", conflicts_with_all = ["save_stats", "output"])]
     zoo: Option<PathBuf>,
-    /// Memory of the models at a time, as 8G [default: most of the free]
+    /// Memory for the running models, as 8G [default: most of the free]
     #[arg(long, value_name = "SIZE", requires = "zoo", value_parser = size)]
     memory: Option<u64>,
-    /// Write the results as JUnit XML, too
+    /// Also write the results as JUnit XML
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "zoo")]
     junit: Option<PathBuf>,
 }
 
 impl ZooArgs {
-    /// The file with the options of each model.
+    /// Returns the file with the options of each model.
     pub fn file(&self) -> Option<&Path> {
         self.zoo.as_deref()
     }
 }
 
-/// Options of this command alone, and those that the program gives to the run of each model.
+/// Options that are not passed on: they concern the whole zoo, or each model's process gets its own value.
 const OWN: &[&str] = &["zoo", "memory", "junit", "json", "quiet", "verbose", "threads", "keep-going"];
 
-/// Parses a size such as `800M` or `8G`.
+/// Parses a size such as `800M` or `8G`, and returns it in bytes.
 fn size(text: &str) -> Result<u64, String> {
     let (number, factor) = match text.strip_suffix(['M', 'm']) {
         Some(number) => (number, 1 << 20),
@@ -59,8 +59,8 @@ fn size(text: &str) -> Result<u64, String> {
     size.map(|size| (size * f64::from(factor)) as u64).ok_or_else(|| "expected a size such as 800M or 8G".to_string())
 }
 
-/// Memory that a model is taken to need: a multiple of its file, the program, and by effort the samples that methods keep with
-/// what they compute on them (docs/guide.md).
+/// Returns the estimated memory of a model's process in bytes. It is the program, a multiple of the model's file and,
+/// by effort, the samples that methods keep with their intermediate values (docs/guide.md).
 fn reserved(entry: &Entry) -> u64 {
     const MIB: u64 = 1 << 20;
     const OF_FILE: u64 = 8;
@@ -72,52 +72,52 @@ fn reserved(entry: &Entry) -> u64 {
     (256 + of_samples) * MIB + OF_FILE * std::fs::metadata(&entry.model).map_or(0, |metadata| metadata.len())
 }
 
-/// Four fifths of the free memory, where the system tells it.
+/// Returns four fifths of the free memory in bytes; `None` if the system does not tell it.
 fn free_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     kilobytes(&text, "MemAvailable:").map(|free| free / 5 * 4)
 }
 
-/// A value in kB from a file of /proc, in bytes.
+/// Returns the value of `key`, given in kB in a file of /proc, in bytes.
 fn kilobytes(text: &str, key: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;
     line.split_whitespace().next()?.parse::<u64>().ok().map(|n| n << 10)
 }
 
-/// A run of the program on one model.
+/// A running process for one model.
 struct Job {
-    /// Its process; 0 where there is none.
+    /// ID of the process; 0 before it starts and after it ends.
     process: Arc<AtomicU32>,
     threads: usize,
-    /// Memory that is kept free for it.
+    /// Estimated memory, in bytes.
     reserved: u64,
-    /// Most memory that was seen so far, in bytes.
+    /// Peak memory so far, in bytes.
     peak: u64,
 }
 
-/// Results of a model, and the exit code of its run.
+/// The results of a model, and its exit code.
 struct Done {
     at: usize,
     results: Vec<Value>,
     exit: Exit,
-    /// The stderr of its run.
+    /// The stderr of its processes.
     said: String,
     seconds: f64,
-    /// Most memory of its run, in bytes; 0 where the system does not tell.
+    /// Peak memory of its process, in bytes; 0 if the system does not tell it.
     peak: u64,
 }
 
-/// All models of a run.
+/// The resources and running jobs of a zoo.
 struct Zoo {
     n_threads: usize,
     memory: Option<u64>,
     jobs: Vec<(usize, Job)>,
-    /// Most memory of all jobs together that was seen.
+    /// Peak memory of all jobs together, in bytes.
     peak: u64,
 }
 
 impl Zoo {
-    /// Memory of the jobs that run now; notes peaks.
+    /// Reads the memory of the running jobs and updates the peaks.
     fn look(&mut self) {
         let mut now = 0;
         for (_, job) in &mut self.jobs {
@@ -129,13 +129,14 @@ impl Zoo {
         self.peak = self.peak.max(now);
     }
 
-    /// Whether a model that takes `reserved` bytes may begin: always where no other runs.
+    /// Returns whether a model of `reserved` bytes may start. Without running jobs, it always may.
     fn has_room(&self, reserved: u64) -> bool {
         let used: u64 = self.jobs.iter().map(|(_, job)| job.reserved.max(job.peak)).sum();
         self.jobs.is_empty() || self.memory.is_none_or(|memory| used + reserved <= memory)
     }
 
-    /// Threads for the next of `n_left` models: one, or more where there are fewer models than threads.
+    /// Returns the number of threads for the next of `n_left` models: 0 if none is free, more than 1 if there are fewer
+    /// models than free threads.
     fn threads_for(&self, n_left: usize) -> usize {
         let used: usize = self.jobs.iter().map(|(_, job)| job.threads).sum();
         let free = self.n_threads.saturating_sub(used);
@@ -170,7 +171,7 @@ pub(super) fn run(
     let memory = zoo.memory.or_else(free_memory);
     let mut zoo_run = Zoo { n_threads, memory, jobs: Vec::new(), peak: 0 };
     let (sender, receiver) = channel();
-    // Large models first, so that none is left over at the end.
+    // Large models start first, so that none runs alone at the end.
     let mut left: Vec<usize> = (0..entries.len()).collect();
     left.sort_by_key(|&at| reserved(&entries[at]));
     let (mut done, mut n_done): (Vec<Option<Vec<Value>>>, usize) = (vec![None; entries.len()], 0);
@@ -220,7 +221,7 @@ pub(super) fn run(
     Ok(exit)
 }
 
-/// Starts as many of the models that are `left` as there are threads and memory for.
+/// Starts models of `left`, from its end, while threads and memory are free.
 fn start_jobs(zoo: &mut Zoo, left: &mut Vec<usize>, entries: &[Arc<Entry>], sender: &Sender<Done>) {
     while let Some(&at) = left.last() {
         let (entry, threads) = (entries[at].clone(), zoo.threads_for(left.len()));
@@ -240,7 +241,7 @@ fn start_jobs(zoo: &mut Zoo, left: &mut Vec<usize>, entries: &[Arc<Entry>], send
     }
 }
 
-/// The next model that is done; looks at the memory while it waits.
+/// Waits a moment and returns a finished model, if any. Updates the memory of the running jobs first.
 fn next(zoo: &mut Zoo, receiver: &Receiver<Done>) -> Result<Option<Done>> {
     const INTERVAL: Duration = Duration::from_millis(20);
     zoo.look();
@@ -262,7 +263,7 @@ fn warnings(results: &[Value]) {
     }
 }
 
-/// Runs the program on the model `at`, then its gates.
+/// Runs the program on the model `at`, then checks its gates.
 fn one(at: usize, entry: &Entry, threads: usize, process: &AtomicU32) -> Done {
     let start = Instant::now();
     let model = entry.model.display().to_string();
@@ -305,7 +306,7 @@ fn one(at: usize, entry: &Entry, threads: usize, process: &AtomicU32) -> Done {
     Done { at, results, exit, said, seconds: start.elapsed().as_secs_f64(), peak }
 }
 
-/// The result of a run that failed as a whole.
+/// Returns `object`, the error of a failed process, as the result of `model`.
 fn with_model(mut object: Value, model: &str) -> Value {
     if let Some(object) = object.as_object_mut() {
         object.remove("schema_version");
@@ -315,7 +316,7 @@ fn with_model(mut object: Value, model: &str) -> Value {
     object
 }
 
-/// Compares a result with the float model, and notes gates that it misses.
+/// Compares the quantized model of `result` with the float model, and adds the figures and missed gates to `result`.
 fn gates(entry: &Entry, result: &mut Value, threads: &str, process: &AtomicU32, said: &mut String) -> Exit {
     let is_there = matches!(result["status"].as_str(), Some("ok" | "skipped"));
     let Some(output) = result["output"].as_str().filter(|_| is_there) else { return Exit::Done };
@@ -355,16 +356,16 @@ fn gates(entry: &Entry, result: &mut Value, threads: &str, process: &AtomicU32, 
     exit
 }
 
-/// A run of the program.
+/// The outcome of a process.
 struct ProgramRan {
     status: ExitStatus,
     json: Option<Value>,
     stderr: String,
-    /// Most memory that it had, in bytes.
+    /// Peak memory, in bytes.
     peak: u64,
 }
 
-/// Runs the program with `--json`. Its process is in `process` while it runs.
+/// Runs the program with `--json`. `process` holds the ID of the process while it runs.
 fn program(arguments: &[String], process: &AtomicU32) -> Result<ProgramRan> {
     let program = std::env::current_exe().context("the program does not know its own path")?;
     let mut command = Command::new(program);
@@ -388,14 +389,14 @@ fn program(arguments: &[String], process: &AtomicU32) -> Result<ProgramRan> {
     })
 }
 
-/// All bytes that a process writes to a pipe; those before an error where there is one.
+/// Returns all bytes of a pipe, or those before the first error.
 fn everything(pipe: Option<impl Read>) -> Vec<u8> {
     let mut bytes = Vec::new();
     _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
     bytes
 }
 
-/// The exit code of two runs: a failure outranks a gate.
+/// Returns the exit code of two processes together: a failure outranks a missed gate.
 fn worse(one: Exit, other: Exit) -> Exit {
     match (one, other) {
         (Exit::Done, exit) | (exit, Exit::Done) => exit,

@@ -1,4 +1,4 @@
-//! The file of `--zoo`: options for all models, and for those whose names match a pattern.
+//! The file of `--zoo`: options for all models, and for models whose names match a pattern.
 
 use super::Cli;
 use super::compare::read_labels;
@@ -15,18 +15,18 @@ use serde::Deserialize;
 use serde_yaml::{Mapping, Value};
 use std::path::{Path, PathBuf};
 
-/// Keys that are no options of `mqq calibrate`: gates of the quantized model, and the data and labels that it is compared on.
+/// Keys that are not options of `mqq calibrate`: gates, and the data and labels of the comparison with the float model.
 const OF_COMPARISON: [&str; 3] = ["gates", "eval", "labels"];
-/// Options that the command gives itself.
+/// Options that the file may not set: they concern the whole zoo, or files of single models.
 const NOT_OF_MODELS: &[&str] = &[
     "zoo", "memory", "junit", "output", "json", "quiet", "verbose", "threads", "keep-going", "save-stats", "for",
     "keep-samples", "shard", "resume", "help",
 ];
-/// Options with paths of data, and others that may name a file. Both are relative to the folder of the zoo's file.
+/// Options with paths of data, and options that may name a file. Paths are relative to the folder of the zoo's file.
 const DATA: [&str; 3] = ["data", "eval", "labels"];
 const FILES: [&str; 4] = ["backend", "preprocess", "head", "ranges-from"];
 
-/// As it is written.
+/// The file's contents.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Text {
@@ -41,17 +41,17 @@ pub struct Entry {
     pub model: PathBuf,
     /// Options of `mqq calibrate`.
     pub options: Options,
-    /// Options of `mqq compare`, where there are gates.
+    /// Options of `mqq compare`, for the gates.
     pub compare: Options,
-    /// Bounds of metrics.
+    /// Bounds of metrics, such as `overlap=0.9`.
     pub gates: Vec<String>,
 }
 
 impl Entry {
-    /// Fails where there are gates, and the data or labels that the model is compared on do not exist.
+    /// Checks the data and labels of the comparison, if there are gates.
     ///
     /// # Errors
-    /// If they do not exist, or the labels cannot be read; the message has the path.
+    /// If the data or labels do not exist, or the labels cannot be read; the message has the path.
     pub fn ensure_evaluable(&self) -> Result<()> {
         if self.gates.is_empty() {
             return Ok(());
@@ -63,11 +63,11 @@ impl Entry {
     }
 }
 
-/// The options of a zoo.
+/// The options of a zoo's models.
 pub struct ZooFile {
     path: PathBuf,
     defaults: Options,
-    /// In the order of the file: later ones replace earlier ones.
+    /// Options by pattern, in the order of the file: later ones replace earlier ones.
     models: Vec<(String, GlobMatcher, Options)>,
 }
 
@@ -98,17 +98,17 @@ impl ZooFile {
         Ok(ZooFile { path: path.to_path_buf(), defaults, models })
     }
 
-    /// Patterns that match none of the models.
+    /// Returns the patterns that match none of the models.
     pub fn unmatched(&self, models: &[PathBuf]) -> Vec<&str> {
         let patterns = self.models.iter();
         let unmatched = patterns.filter(|(_, matcher, _)| !models.iter().any(|model| matches(matcher, model)));
         unmatched.map(|(pattern, ..)| pattern.as_str()).collect()
     }
 
-    /// The options of a model; those that are `given` on the command line come before all.
+    /// Returns the options of a model. Options that are `given` on the command line replace those of the file.
     ///
     /// # Errors
-    /// If `mqq calibrate` does not take them. The message has the file and the model.
+    /// If `mqq calibrate` does not take the options, or a gate is invalid. The message has the file and the model.
     pub fn entry(&self, model: &Path, given: &Options) -> Result<Entry> {
         let mut options = self.defaults.clone();
         for (_, _, of_pattern) in self.models.iter().filter(|(_, matcher, _)| matches(matcher, model)) {
@@ -137,13 +137,13 @@ impl ZooFile {
     }
 }
 
-/// Whether a pattern is that of a model's file name, with or without its ending.
+/// Returns whether a pattern matches a model's file name, with or without the extension.
 fn matches(matcher: &GlobMatcher, model: &Path) -> bool {
     let stem = model.file_stem().unwrap_or_default();
     matcher.is_match(file_name(model)) || matcher.is_match(Path::new(stem))
 }
 
-/// Options as text, with paths from the current folder.
+/// Returns the options of `settings` as text. Paths relative to `folder` become paths from the current folder.
 fn options(settings: &Mapping, folder: &Path) -> Result<Options> {
     let program = Cli::command();
     let calibrate = program.find_subcommand("calibrate").context("internal error: no command")?;
@@ -176,14 +176,14 @@ fn text(key: &str, value: &Value) -> Result<String> {
     }
 }
 
-/// A path relative to `folder` where the option takes one.
+/// Returns the value as a path in `folder` if the option takes a path, else the value.
 fn in_folder(key: &str, value: String, folder: &Path) -> String {
     let path = folder.join(&value);
     let is_path = DATA.contains(&key) && value != "folders" || FILES.contains(&key) && path.is_file();
     if is_path { path.display().to_string() } else { value }
 }
 
-/// The options that `mqq compare` takes as well.
+/// Returns the options that `mqq compare` takes as well.
 fn taken_by_compare(options: &Options) -> Options {
     let program = Cli::command();
     let Some(compare) = program.find_subcommand("compare") else { return Options::new() };
