@@ -31,7 +31,7 @@ pub struct TrueBox {
 /// The boxes of an image, and the fit of the image into the input.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ImageTruth {
-    /// Labelled boxes.
+    /// Labeled boxes.
     pub boxes: Vec<TrueBox>,
     /// Scale and offset from the image to the input.
     pub fit: ImageFit,

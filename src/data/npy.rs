@@ -29,7 +29,7 @@ const MAX_HEADER_BYTES: usize = 10_000;
 const MAX_HEADER_DEPTH: usize = 8;
 /// Maximum bytes of an array in a compressed archive.
 const MAX_UNPACKED: usize = 2 << 30;
-/// Bytes above which an array may be compressed by at most the factor [`MAX_RATIO`].
+/// Size in bytes above which an array may be compressed by at most the factor [`MAX_RATIO`].
 const LARGE_UNPACKED: usize = 256 << 20;
 const MAX_RATIO: u64 = 200;
 

@@ -9,7 +9,7 @@ use anyhow::{Result, anyhow, bail, ensure};
 
 /// The preprocessing steps for one input, with all defaults resolved.
 pub struct Recipe {
-    /// The options that the user gave, before defaults.
+    /// The options of the user, completed by the preset, without defaults.
     pub asked: Preprocessing,
     /// Images per sample.
     pub batch: usize,

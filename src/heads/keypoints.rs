@@ -15,12 +15,12 @@ pub struct KeypointsHead {
     pub task: TaskName,
     /// Form of the points.
     pub form: PointForm,
-    /// For `points` a row for each point that begins with x and y, or one row of all values in turn. For `heatmap` a
+    /// For `points` a row for each point that begins with x and y, or one column of all values in turn. For `heatmap` a
     /// column for each point. For `simcc` a row for each point with the scores along x.
     pub points: OutputPart,
     /// The scores along y for `simcc`.
     pub y: Option<OutputPart>,
-    /// Number of values of each point if all values are in one row: 2 or 3.
+    /// Number of values of each point if all values are in one column: 2 or 3.
     #[serde(default = "two")]
     pub per_point: usize,
     /// Whether coordinates are shares of the input's sides; otherwise they are pixels.
@@ -106,15 +106,15 @@ impl KeypointsHead {
     }
 }
 
-/// Possible numbers of values per point for outputs with all values in one row.
+/// Possible numbers of values per point for outputs with all values in one column.
 const LENGTHS: [usize; 2] = [2, 3];
 /// Share of the mean distance between neighboring points for another number of values per point, below which the head's
 /// number is accepted.
 const NEAR: f32 = 0.75;
 
 impl KeypointsHead {
-    /// Whether a row of all values has `per_point` values for each point: other numbers do not divide the row, or give
-    /// larger distances between neighboring points.
+    /// Whether a column of all values has `per_point` values for each point: other numbers do not divide the values, or
+    /// give larger distances between neighboring points.
     fn tells_length(&self, images: &[Vec<OutputView>]) -> bool {
         let rows = images.iter().map(|outputs| self.points.rows(outputs).map(|rows| rows.values));
         let Ok(values) = rows.collect::<Result<Vec<_>>>() else { return false };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-/// A labelled box.
+/// A labeled box.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Truth {
     pub class: usize,
@@ -25,7 +25,7 @@ const N_THRESHOLDS: usize = 10;
 /// Number of recalls at which the precision is taken: 0, 0.01 … 1.
 const N_RECALLS: usize = 101;
 
-/// A box of a network, judged by the labelled boxes of its image.
+/// A box of a network, judged by the labeled boxes of its image.
 #[derive(Debug, Clone, Copy)]
 struct JudgedBox {
     score: f64,
@@ -34,8 +34,8 @@ struct JudgedBox {
     is_ignored: bool,
 }
 
-/// Returns the average precision, mean over the classes of the labelled boxes and over the thresholds; `None` without
-/// labelled boxes outside crowds.
+/// Returns the average precision, mean over the classes of the labeled boxes and over the thresholds; `None` without
+/// labeled boxes outside crowds.
 pub(super) fn mean_average_precision(truths: &[Vec<Truth>], found: &[Vec<Predicted>]) -> Option<f64> {
     let classes: BTreeSet<usize> =
         truths.iter().flatten().filter(|truth| !truth.is_crowd).map(|truth| truth.class).collect();

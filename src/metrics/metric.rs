@@ -116,7 +116,7 @@ pub struct SamplePair<'a> {
     pub outputs: &'a [Option<OutputPair<'a>>],
     /// The class of each entry of the batch, if there are labels.
     pub labels: Option<&'a [usize]>,
-    /// The labelled boxes of each image and the fit of the image into the input, if the labels are boxes.
+    /// The labeled boxes of each image and the fit of the image into the input, if the labels are boxes.
     pub truths: Option<&'a [ImageTruth]>,
 }
 

@@ -164,8 +164,8 @@ impl OutputChannels {
         (0..self.n_groups).map(limit).collect()
     }
 
-    /// Adds a sample to the shared sum and the total of each group. A sample beyond a group's limit is scaled down to
-    /// it.
+    /// Adds a sample to the shared sum and the total of each group. A sample beyond the limit of a group is scaled down
+    /// to it.
     fn add(&self, output: OutputPair, sums: &mut [f64]) {
         let n = self.medians.len();
         let fits = self.axis.is_none_or(|axis| output.shape.get(axis) == Some(&n));

@@ -128,8 +128,8 @@ impl Measurement {
         self.mean_of(metric, &self.figures(metric))
     }
 
-    /// Returns the highest figure for all outputs when one sample is left out, over all choices of that sample; `None`
-    /// if one of these figures does not exist.
+    /// Returns the highest of the figures for all outputs that each leave out one sample; `None` if the metric has no
+    /// figure without one of the samples.
     pub fn highest_without_one(&self, metric: Metric) -> Option<f64> {
         let without = |left_out: usize| self.mean_of(metric, &self.figures_without(metric, Some(left_out)));
         let figures: Option<Vec<f64>> = (0..self.n_samples()).map(without).collect();

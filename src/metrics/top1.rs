@@ -31,7 +31,7 @@ pub const TOP1_DROP: Metric = Metric {
     ..TOP1
 };
 
-/// Sums per output: labelled rows, right rows of the float network, right rows of the quantized network.
+/// Sums per output: labeled rows, right rows of the float network, right rows of the quantized network.
 const N_SUMS: usize = 3;
 
 #[derive(Debug)]
