@@ -3,6 +3,6 @@
 /// Called after each step of a stage.
 pub type Tick = Box<dyn Fn() + Sync>;
 
-/// Called with the name of a stage and its number of steps when the stage begins; returns the function to call after each
-/// step.
+/// Called with the name of a stage and its number of steps when the stage begins. Returns the function to call after
+/// each step.
 pub type Progress<'a> = dyn Fn(&str, usize) -> Tick + Sync + 'a;

@@ -51,8 +51,8 @@ pub struct CompareArgs {
     report: Option<PathBuf>,
     #[command(flatten)]
     pub print: PrintArgs,
-    /// Also compare the tensors inside of the models on a few samples, and print those to look at first; all are in --json
-    /// and --report
+    /// Also compare inner tensors of the models on a few samples, and print those to look at first; --json and --report
+    /// have all of them
     #[arg(long)]
     tensors: bool,
     /// Also print the channel axis of each output, and its groups of channels

@@ -28,17 +28,17 @@ pub struct Summary {
     pub n_weights: usize,
     /// Number of nodes that compute on quantized inputs.
     pub n_quantized_nodes: usize,
-    /// Number of other nodes with float outputs, fused ones included.
+    /// Number of nodes with float outputs that are not quantized, fused nodes included.
     pub n_float_nodes: usize,
-    /// Number of these that are fused to a quantized node.
+    /// Number of float nodes that are fused to a quantized node.
     pub n_fused_nodes: usize,
-    /// Float nodes that are not fused, by operator.
+    /// Number of float nodes that are not fused, by operator.
     pub float_operators: BTreeMap<String, usize>,
     /// Share of the multiply-adds that run on integers, 0 to 1.
     pub integer_share: Option<f64>,
     /// Description of the preprocessing of images.
     pub preprocessing: Option<String>,
-    /// One line per input with fixed dimensions in place of open ones.
+    /// One line per input whose open dimensions were fixed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub static_shapes: Vec<String>,
     /// Results of tuning methods.
@@ -51,7 +51,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// The summary of a run that took `seconds`. `backend` is the one that the user named.
+    /// Returns the summary of a run that took `seconds`. `backend` is the backend that the user named.
     pub fn new(outcome: &Outcome, backend: &str, seconds: f64) -> Summary {
         Summary {
             table: other_table(outcome, backend).map(str::to_string),
@@ -72,7 +72,7 @@ impl Summary {
     }
 }
 
-/// Number of float nodes that are not fused, by operator.
+/// Returns the number of float nodes that are not fused, by operator.
 fn float_operators(outcome: &Outcome) -> BTreeMap<String, usize> {
     let nodes = outcome.prepared.graph.as_ref().map_or(&[][..], |graph| &graph.node);
     let mut counts = BTreeMap::new();
@@ -82,12 +82,12 @@ fn float_operators(outcome: &Outcome) -> BTreeMap<String, usize> {
     counts
 }
 
-/// A line with a subject and text.
+/// Returns a line with a subject column and text.
 pub fn line(subject: &str, text: impl Display) -> String {
     format!("{subject:<17} {text}")
 }
 
-/// Lines with a subject each.
+/// Lines that each have a subject.
 struct Lines(Vec<String>);
 
 impl Lines {
@@ -96,9 +96,8 @@ impl Lines {
     }
 }
 
-/// One line each: quantized tensors and nodes, float nodes, corrections.
-///
-/// `backend` is the one that the user named.
+/// Returns the printed lines of a run: its data, quantized nodes and tensors, float nodes, methods and expected
+/// figures. `backend` is the backend that the user named.
 pub fn calibration(outcome: &Outcome, backend: &str) -> Vec<String> {
     let Outcome { prepared, sidecar, placement, plan, .. } = outcome;
     let nodes = prepared.graph.as_ref().map_or(&[][..], |graph| &graph.node);
@@ -166,7 +165,7 @@ pub fn calibration(outcome: &Outcome, backend: &str) -> Vec<String> {
     lines.0
 }
 
-/// The table of the run, where it is not `backend`'s own.
+/// Returns the table of the run, if it is not `backend`'s own.
 fn other_table<'a>(outcome: &'a Outcome, backend: &str) -> Option<&'a str> {
     let table = outcome.sidecar.scheme.backend.as_str();
     (table != backend).then_some(table)
@@ -176,12 +175,12 @@ fn is_fused(float: &FloatNode) -> bool {
     matches!(float.cause, FloatCause::Fused(_))
 }
 
-/// `head: text`, or only `head` where the text is empty.
+/// Returns `head: text`, or only `head` if the text is empty.
 fn with_colon(head: String, text: &str) -> String {
     if text.is_empty() { head } else { format!("{head}: {text}") }
 }
 
-/// Float operators, grouped by the reason.
+/// Returns the operators of float nodes, grouped by cause.
 fn float_by_cause(float: &[&FloatNode], nodes: &[NodeProto]) -> String {
     let mut causes: BTreeMap<(u8, String), Vec<&str>> = BTreeMap::new();
     for node in float {
@@ -197,7 +196,7 @@ fn float_by_cause(float: &[&FloatNode], nodes: &[NodeProto]) -> String {
     text.collect::<Vec<_>>().join("; ")
 }
 
-/// The reason of a rule in words, or that the user asked for it.
+/// Returns words for the rule that left a node float.
 fn by_rule(rule: &str) -> String {
     match rule {
         "selection" => "by --exclude or --only".to_string(),
@@ -206,7 +205,7 @@ fn by_rule(rule: &str) -> String {
     }
 }
 
-/// Number of tensors per type; with `granularity` also of their scales.
+/// Returns the number of tensors by type; with `granularity`, types differ by per-tensor, per-channel and block scales.
 fn types(encodings: &[Encoding], granularity: bool) -> String {
     let mut counts: Vec<(String, usize)> = Vec::new();
     for encoding in encodings {
@@ -226,7 +225,7 @@ fn types(encodings: &[Encoding], granularity: bool) -> String {
     }
 }
 
-/// Text such as `int8 symmetric per channel`.
+/// Returns text such as `int8 symmetric per channel`.
 fn type_name(encoding: &Encoding, granularity: bool) -> String {
     let Encoding { output_dtype, bits, symmetric, axis, block_size, .. } = encoding;
     let width = output_dtype.trim_start_matches(|c: char| !c.is_ascii_digit());
@@ -241,14 +240,14 @@ fn type_name(encoding: &Encoding, granularity: bool) -> String {
     format!("{output_dtype}{narrower} {symmetry}{per}")
 }
 
-/// The title of a method.
+/// Returns the title of a method.
 pub(super) fn title(name: &str) -> &'static str {
     let other = if name == RESCUE { RESCUE } else { "all methods" };
     METHODS.iter().find(|method| method.name == name).map_or(other, |method| method.title)
 }
 
-/// Text such as
-/// `percentile:99.99 rejected: no gain; overlap 0.918 -> 0.911 (± 0.004), SQNR 23.00 -> 22.41 dB on 16 samples`.
+/// Returns text such as `percentile:99.99 rejected: no gain; overlap 0.918 -> 0.911 (± 0.004), SQNR 23.00 -> 22.41 dB
+/// on 16 samples (1.20 s)`.
 fn describe_outcome(outcome: &MethodOutcome) -> String {
     let MethodOutcome { variant, accepted, reason, judged, details, seconds, .. } = outcome;
     let verdict = match (accepted, judged) {
@@ -264,7 +263,7 @@ fn describe_outcome(outcome: &MethodOutcome) -> String {
     format!("{} ({seconds:.2} s)", parts.join("; "))
 }
 
-/// Text such as `overlap 0.818 -> 0.918 (± 0.004), SQNR 15.40 -> 23.00 dB on 16 samples`.
+/// Returns text such as `overlap 0.818 -> 0.918 (± 0.004), SQNR 15.40 -> 23.00 dB on 16 samples`.
 fn describe_figures(judged: &Judged) -> String {
     let Judged { metric, figures, deviation, task, sqnr_db: [db_before, db_after], n_samples } = judged;
     let mut parts: Vec<String> = task.iter().map(|of| describe_change(&of.metric, of.figures, of.deviation)).collect();
@@ -275,7 +274,7 @@ fn describe_figures(judged: &Judged) -> String {
     format!("{} on {}", parts.join(", "), count(*n_samples, "sample"))
 }
 
-/// Text such as `overlap 0.818 -> 0.918 (± 0.004)`.
+/// Returns text such as `overlap 0.818 -> 0.918 (± 0.004)`.
 fn describe_change(metric: &str, [before, after]: [f64; 2], deviation: f64) -> String {
     let metric = metrics::by_name(metric).unwrap_or(SQNR);
     let decimals = metric.decimals;
@@ -303,8 +302,8 @@ fn describe_tuned(tuned: &Tuned) -> String {
     format!("{}{changed}", describe_figures(&tuned.judged))
 }
 
-/// The additional lines of `--verbose`: changes of the float model, nodes without quantizers with the reason, groups of
-/// channel scales, sensitivity and steps of mixed precision.
+/// Returns the additional lines of `--verbose`: changes of the float model, float nodes with the reason, notes of
+/// methods, channel groups of outputs, and the sensitivities and steps of mixed precision.
 pub fn details(outcome: &Outcome) -> Vec<String> {
     let sidecar = &outcome.sidecar;
     let prepared = sidecar.model.prepared.iter().map(|change| format!("prepared: {change}"));

@@ -17,26 +17,26 @@ use serde_with::skip_serializing_none;
 pub struct OutputReport {
     /// ONNX name.
     pub tensor: String,
-    /// SQNR over all samples, in dB; absent for equal outputs, and -200 where a value is NaN or infinite or there are
-    /// no values.
+    /// SQNR over all samples, in dB. Absent for equal outputs; -200 if a value is NaN or infinite, or there are no
+    /// values.
     pub sqnr_db: Option<f64>,
-    /// Largest absolute difference of a value; absent where a value is NaN or infinite.
+    /// Largest absolute difference of a value; absent if a value is NaN or infinite.
     pub max_difference: Option<f64>,
-    /// Rows of class scores whose largest value stays in place, in percent; absent where the output is not class
-    /// scores.
+    /// Share of rows of class scores with the same top class in both models, in percent; absent if the output is not
+    /// class scores.
     pub agreement_percent: Option<f64>,
-    /// Rows of class scores whose largest value is at the label, float and quantized, in percent; absent without
+    /// Share of rows whose top class is the label, in percent, of the float and of the quantized model; absent without
     /// labels.
     pub top1_percent: Option<[f64; 2]>,
     /// Number of samples.
     pub n_samples: usize,
-    /// NaN and infinite values where float has numbers.
+    /// NaN and infinite values where the float model has finite ones.
     pub non_finite: Option<NonFinite>,
     /// NaN and infinite values of the float model, which make a comparison impossible.
     pub float_non_finite: Option<NonFinite>,
-    /// The figure of every metric of the output, by the metric's name.
+    /// Figures of the output's metrics, by the metric's name.
     pub metrics: Map<String, Value>,
-    /// The channel axis, as used by the overlap; absent where there is one channel.
+    /// The channel axis that the overlap uses; absent for one channel.
     pub axis: Option<usize>,
     /// The overlap of each group of channels.
     pub groups: Vec<GroupReport>,
@@ -59,28 +59,28 @@ pub struct TaskReport {
     /// The task and the head.
     #[serde(flatten)]
     pub evaluated: EvaluatedTask,
-    /// Figures by metric; a metric that was not measured is absent.
+    /// Figures by the metric's name; a metric that was not measured is absent.
     pub metrics: Map<String, Value>,
-    /// Detections of both networks.
+    /// The detections of both networks; absent if the task is not detection.
     pub found: Option<FoundReport>,
-    /// COCO's mAP, float and quantized; absent without boxes as labels.
+    /// COCO's mAP of the float and of the quantized model; absent without boxes as labels.
     pub coco_map: Option<[f64; 2]>,
 }
 
-/// Detections of both networks.
+/// The detections of both networks.
 #[derive(Debug, Clone, Serialize)]
 pub struct FoundReport {
-    /// The float one.
+    /// Those of the float network.
     pub float: FoundCounts,
-    /// The quantized one.
+    /// Those of the quantized network.
     pub quantized: FoundCounts,
 }
 
-/// The report on the task, where the task is known.
+/// Returns the report on the task; `None` if the task is not known.
 pub fn task(comparison: &Comparison) -> Option<TaskReport> {
     let head = comparison.head.as_ref()?;
     let task = head.head.task();
-    // A value that is NaN or infinite leaves nothing to decode.
+    // Outputs with NaN or infinite values cannot be decoded.
     let is_known = comparison.non_finite.iter().all(|counts| !counts.any());
     let of_task = METRICS.iter().filter(|metric| metric.task == Some(task) && is_known);
     let figures: Vec<(&Metric, Figure)> = of_task
@@ -99,11 +99,11 @@ pub fn task(comparison: &Comparison) -> Option<TaskReport> {
     })
 }
 
-/// Lines about the task: the head, and the figures.
+/// Returns the lines about the task: the head, and the figures.
 pub fn task_lines(report: &TaskReport, n_samples: usize) -> Vec<String> {
     let head = format!("task {}", report.evaluated.describe());
     let of_task = METRICS.iter().filter(|metric| metric.task == Some(report.evaluated.task));
-    // The mAP stands at the end, beside that of the float model. Not every network has all figures of its task.
+    // The mAP comes last, beside that of the float model. Not every network has all figures of its task.
     let measured = |metric: &Metric| {
         let value = report.metrics.get(metric.name).and_then(Value::as_f64)?;
         Some(format!("{} {}", metric.title, metric.spelled(value)))
@@ -120,7 +120,7 @@ pub fn task_lines(report: &TaskReport, n_samples: usize) -> Vec<String> {
     vec![head, format!("network: {}, {}{}", parts.join(", "), count(n_samples, "sample"), map.unwrap_or_default())]
 }
 
-/// The report on every output.
+/// Returns the report on every output.
 pub fn outputs(comparison: &Comparison) -> Vec<OutputReport> {
     let measured = &comparison.measured;
     let of_outputs = || METRICS.iter().filter(|metric| metric.task.is_none());
@@ -154,7 +154,7 @@ pub fn outputs(comparison: &Comparison) -> Vec<OutputReport> {
     measured.prepared().outputs().iter().enumerate().map(of).collect()
 }
 
-/// A line on one output.
+/// Returns the line on one output.
 pub fn comparison(report: &OutputReport) -> String {
     let mut parts = Vec::new();
     let mut add = |non_finite: &Option<NonFinite>, what: &str| {
@@ -165,7 +165,7 @@ pub fn comparison(report: &OutputReport) -> String {
     add(&report.non_finite, "where the float model is finite");
     add(&report.float_non_finite, "in the float model");
     let is_known = parts.is_empty();
-    // Top-1 is last, next to that of the float model.
+    // Top-1 comes last, beside that of the float model.
     for metric in METRICS.iter().filter(|metric| is_known && ![TOP1, TOP1_DROP].contains(metric)) {
         let Some(value) = report.metrics.get(metric.name).and_then(Value::as_f64) else { continue };
         parts.push(match *metric == SQNR && report.sqnr_db.is_none() {
@@ -186,7 +186,7 @@ pub fn comparison(report: &OutputReport) -> String {
     format!("{}: {}{}{}", report.tensor, parts.join(", "), lowest.unwrap_or_default(), top1.unwrap_or_default())
 }
 
-/// A line on the channels of an output, as used by the overlap.
+/// Returns the line on an output's groups of channels, as the overlap uses them.
 pub fn channels(groups: &OutputGroups) -> String {
     let OutputGroups { output, axis, groups } = groups;
     let axis = axis.map_or("one channel".to_string(), |axis| format!("channels along axis {axis}"));

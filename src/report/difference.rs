@@ -3,7 +3,7 @@
 use super::count;
 use crate::difference::{ByOperator, Differences, MovedScale, OnlyIn, OtherType};
 
-/// The lines: a summary, then at most `limit` names of each kind.
+/// Returns the lines: a summary, then at most `limit` names of each kind of difference.
 pub fn difference_lines(differences: &Differences, limit: usize) -> Vec<String> {
     let Differences { n_same, quantized_only, types, scales, tensors_only, nodes_only, operators } = differences;
     let same = count(*n_same, "tensor");

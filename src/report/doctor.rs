@@ -8,15 +8,16 @@ use crate::statistics::UntilStable;
 use serde::Serialize;
 use serde_with::skip_serializing_none;
 
-/// The findings about a model and its data.
+/// The report on a model and its data.
 #[skip_serializing_none]
 #[derive(Debug, Serialize)]
 pub struct DoctorReport {
     pub(super) model: String,
     pub(super) backend: Option<String>,
     pub(super) preprocessing: Option<String>,
-    /// Number of samples in the data, and of those that were run.
+    /// Number of samples in the data.
     pub(super) n_listed: Option<usize>,
+    /// Number of samples that were run.
     pub(super) n_samples: Option<usize>,
     /// Share of the multiply-adds on integers, 0 to 1.
     pub(super) integer_share: Option<f64>,
@@ -24,13 +25,13 @@ pub struct DoctorReport {
     pub(super) n_warnings: usize,
     pub(super) findings: Vec<Finding>,
     pub(super) examined: Vec<ExaminedReport>,
-    /// How many samples give which share of the ranges.
+    /// The share of the ranges by number of samples.
     pub(super) ranges_by_samples: Vec<RangesByImages>,
-    /// How many samples the ranges of the backend need.
+    /// The rounds of samples until the backend's ranges are stable.
     pub(super) until_stable: Option<UntilStable>,
 }
 
-/// An examination.
+/// The report on one examination.
 #[skip_serializing_none]
 #[derive(Debug, Serialize)]
 pub(super) struct ExaminedReport {
@@ -38,14 +39,14 @@ pub(super) struct ExaminedReport {
     pub(super) about: &'static str,
     /// `findings`, `nothing` or `unknown`.
     pub(super) result: &'static str,
-    /// Why the result is unknown.
+    /// The reason that the result is unknown.
     pub(super) reason: Option<String>,
-    /// A possible answer none the less.
+    /// A possible answer, although the result is unknown.
     pub(super) hint: Option<String>,
 }
 
 impl DoctorReport {
-    /// The report on a model for a backend, where one is given.
+    /// Returns the report on a model, for a backend if one is given.
     pub fn new(model: &str, backend: Option<&str>, diagnosis: &Diagnosis) -> DoctorReport {
         let findings = diagnosis.examined.iter().flat_map(|(_, examined)| match examined {
             Examined::Found(findings) => findings.clone(),
@@ -87,12 +88,12 @@ impl DoctorReport {
         }
     }
 
-    /// Number of findings that make results wrong.
+    /// Returns the number of errors: findings that make results wrong.
     pub fn n_errors(&self) -> usize {
         self.n_errors
     }
 
-    /// Text such as `1 error, 2 warnings`.
+    /// Returns text such as `1 error, 2 warnings`.
     pub(super) fn summary(&self) -> String {
         format!("{}, {}", count(self.n_errors, "error"), count(self.n_warnings, "warning"))
     }
@@ -101,8 +102,8 @@ impl DoctorReport {
         self.examined.iter().filter(|examined| examined.result == result).map(|examined| examined.name).collect()
     }
 
-    /// How many samples are enough: for the ranges of the backend where that was asked for, else the smallest number that
-    /// gives 9 of 10 ranges, where it is less than all.
+    /// Returns a sentence about the number of samples that is enough: with --until-stable for the backend's ranges,
+    /// else the smallest number that gives 9 of 10 ranges. `None` if that number is above half of the samples.
     pub(super) fn enough(&self) -> Option<String> {
         if let Some(until_stable) = &self.until_stable {
             return Some(until_stable.sentence());
@@ -119,7 +120,7 @@ impl DoctorReport {
         })
     }
 
-    /// Lines for the terminal.
+    /// Returns the lines for the terminal.
     pub fn lines(&self, verbosity: Verbosity) -> Vec<String> {
         let mut lines = vec![format!("{}: {}", self.model, self.summary())];
         let mut add = |name: &str, value: String| lines.push(format!("  {name:<17} {value}"));

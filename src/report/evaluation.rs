@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
 
-/// The report on a model by itself.
+/// The report on one model.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Serialize)]
 pub struct EvaluationReport {
@@ -16,7 +16,7 @@ pub struct EvaluationReport {
     pub n_samples: usize,
     /// The outputs.
     pub outputs: Vec<OutputEvaluation>,
-    /// The task, where it is known.
+    /// The task, if it is known.
     pub task: Option<TaskEvaluation>,
 }
 
@@ -26,9 +26,10 @@ pub struct EvaluationReport {
 pub struct OutputEvaluation {
     /// ONNX name.
     pub tensor: String,
-    /// Rows whose largest value is at the label, in percent; absent without labels.
+    /// Share of rows whose top class is the label, in percent; absent without labels.
     pub top1_percent: Option<f64>,
-    /// Rows whose label is among the five largest values, in percent; absent without labels, and up to five classes.
+    /// Share of rows whose label is among the top five classes, in percent; absent without labels, or with up to five
+    /// classes.
     pub top5_percent: Option<f64>,
     /// Lowest and highest finite value.
     pub range: Option<[f32; 2]>,
@@ -36,9 +37,9 @@ pub struct OutputEvaluation {
     pub n_values: usize,
     /// NaN and infinite values.
     pub non_finite: Option<NonFinite>,
-    /// Number of classes; absent where the output is not class scores.
+    /// Number of classes; absent if the output is not class scores.
     pub n_classes: Option<usize>,
-    /// Share of the rows by the class of their largest value, in percent; classes of no row are left out.
+    /// Share of the rows by their top class, in percent; classes without rows are left out.
     pub classes: Option<BTreeMap<usize, f64>>,
 }
 
@@ -51,11 +52,11 @@ pub struct TaskEvaluation {
     pub evaluated: EvaluatedTask,
     /// COCO's mAP; absent without boxes as labels.
     pub coco_map: Option<f64>,
-    /// Number of boxes found; absent where the task is not detection.
+    /// Number of boxes found; absent if the task is not detection.
     pub n_found: Option<usize>,
 }
 
-/// The report.
+/// Returns the report.
 pub fn evaluation(evaluated: &ModelEvaluation) -> EvaluationReport {
     let comparison = &evaluated.comparison;
     let (top1, scores) = (comparison.measured.figures(TOP1), comparison.measured.figures(AGREEMENT));
@@ -87,7 +88,7 @@ pub fn evaluation(evaluated: &ModelEvaluation) -> EvaluationReport {
     }
 }
 
-/// Lines of the report: one for each output, and one on the task.
+/// Returns the lines of the report: one for each output, and one on the task.
 pub fn evaluation_lines(report: &EvaluationReport) -> Vec<String> {
     let output = |output: &OutputEvaluation| {
         let mut parts = Vec::new();

@@ -1,6 +1,7 @@
 //! Reports of a run: JSON for programs, lines for people.
 //!
-//! In: outcomes of the stages. Out: values that serialize, lines of text, and documents. It prints nothing and decides nothing.
+//! In: outcomes of the stages. Out: values for JSON, lines of text, and documents. It prints nothing and decides
+//! nothing.
 
 mod calibration;
 mod comparison;
@@ -35,10 +36,10 @@ use crate::diag::{by_count, by_operator, count};
 use calibration::title;
 use serde::Serialize;
 
-/// Version of the objects for programs; the sidecar has its own.
+/// Version of the JSON objects' keys; the sidecar has its own version.
 const JSON_VERSION: &str = "3.0";
 
-/// An object for programs, with the version of its keys.
+/// A JSON object with the version of its keys.
 #[derive(Serialize)]
 pub struct JsonObject<T> {
     schema_version: &'static str,
@@ -47,7 +48,7 @@ pub struct JsonObject<T> {
 }
 
 impl<T> JsonObject<T> {
-    /// The object with the current version.
+    /// Adds the current version to an object.
     pub fn new(object: T) -> JsonObject<T> {
         JsonObject { schema_version: JSON_VERSION, object }
     }

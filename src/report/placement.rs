@@ -17,7 +17,7 @@ pub struct PlacementReport {
     pub table: Option<String>,
     /// Changes before placement, one line each.
     pub prepared: Vec<String>,
-    /// An input without a fixed shape, and how to give one; rules that go by shapes know none then.
+    /// An input without a fixed shape, and the option that sets it; placement rules do not know its shape.
     pub open_shape: Option<String>,
     quantized_tensors: Vec<Tensor>,
     detector_tails: Vec<Tail>,
@@ -42,11 +42,11 @@ struct Tail {
     nodes: Vec<String>,
     /// The tensors where the tail begins, for `--outputs`.
     cut: Vec<String>,
-    /// The node that tells it from the end of another network, and how.
+    /// The node by which the tail is recognized, and the reason.
     reason: String,
     /// Whether none of the nodes is quantized.
     is_float: bool,
-    /// Whether it gets the types of the table's region.
+    /// Whether it gets the wider types of the table's region.
     is_wider: bool,
 }
 
@@ -62,8 +62,8 @@ struct Node {
     fused: bool,
 }
 
-/// The report on a placement; the caller fills in backend, changes and open shapes. `is_wide` tells whether a tail gets the types
-/// of the table's region.
+/// Returns the report on a placement; the caller sets the backend, table, changes and open shape. `is_wide` tells
+/// whether a tail gets the wider types of the table's region.
 pub fn placement(
     graph: &GraphProto,
     placement: &Placement,
@@ -113,7 +113,7 @@ pub fn placement(
 }
 
 impl PlacementReport {
-    /// The report as lines of text; fused nodes are listed only with `verbose`.
+    /// Returns the report as lines of text. Fused nodes are listed only with `verbose`.
     pub fn lines(&self, verbose: bool) -> Vec<String> {
         let mut lines = vec![String::new(), format!("for {}:", self.backend)];
         lines.extend(self.table.iter().map(|table| format!("  table {table}, because the network is a transformer")));

@@ -1,8 +1,8 @@
-//! The report of `mqq check` on one model's findings.
+//! Lines about findings, for `mqq check` and `mqq doctor`.
 
 use crate::check::{Finding, Severity};
 
-/// Findings per rule that are printed by default.
+/// Number of findings per rule that are printed by default.
 const N_PRINTED: usize = 5;
 
 /// Amount of printed findings.
@@ -17,7 +17,7 @@ pub enum Verbosity {
 }
 
 impl Verbosity {
-    /// That of `--quiet` and `--verbose`; the former outranks the latter.
+    /// Returns the verbosity of `--quiet` and `--verbose`; `--quiet` outranks `--verbose`.
     pub fn of(quiet: bool, verbose: bool) -> Verbosity {
         match (quiet, verbose) {
             (true, _) => Verbosity::Quiet,
@@ -27,7 +27,7 @@ impl Verbosity {
     }
 }
 
-/// One line per finding, grouped by rule; a hint follows the last finding that has it.
+/// Returns one line per finding, grouped by rule. A hint that consecutive findings share follows the last of them.
 pub fn findings(findings: &[Finding], verbosity: Verbosity) -> Vec<String> {
     let mut lines = Vec::new();
     let same_rule = |a: &Finding, b: &Finding| (a.rule, a.severity) == (b.rule, b.severity);

@@ -1,10 +1,10 @@
-//! Findings of `mqq check` as SARIF 2.1.0, which GitHub and others show beside a change.
+//! Findings of `mqq check` as SARIF 2.1.0, which GitHub and other tools show beside a code change.
 
 use crate::check::{CHECKS, Finding};
 use crate::onnx;
 use serde_json::{Value, json};
 
-/// Most findings of a file. GitHub refuses files with more.
+/// Maximum number of findings in a file. GitHub refuses files with more.
 const MAX_RESULTS: usize = 25_000;
 
 /// A model with its findings, or the error that kept it from being checked.
@@ -13,11 +13,11 @@ pub struct CheckedFile<'a> {
     pub path: &'a str,
     /// Its findings.
     pub findings: &'a [Finding],
-    /// The error, where it could not be read.
+    /// The error, if it could not be checked.
     pub error: Option<&'a str>,
 }
 
-/// The object of the file.
+/// Returns the JSON of the SARIF file.
 pub fn sarif(models: &[CheckedFile]) -> Value {
     let rules = CHECKS.iter().map(|check| (check.name, check.about));
     let rules = rules.chain([("sidecar", "the sidecar beside a model is its own")]);
@@ -64,12 +64,12 @@ fn result(path: &str, finding: &Finding) -> Value {
     })
 }
 
-/// The place of a file. A model has no lines: the first stands for all of it.
+/// Returns the location of a file. A model has no lines, so the region is line 1.
 fn location(path: &str) -> Value {
     json!({ "artifactLocation": { "uri": uri(path) }, "region": { "startLine": 1 } })
 }
 
-/// A path as a URI reference: bytes other than letters, digits and `-._~/` are percent-encoded.
+/// Returns a path as a URI reference: bytes other than letters, digits and `-._~/` are percent-encoded.
 fn uri(path: &str) -> String {
     let encoded: String = path
         .bytes()

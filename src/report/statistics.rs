@@ -8,16 +8,16 @@ use serde::Serialize;
 use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
 
-/// Bars by height.
+/// The bars of a histogram, lowest first.
 const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// A file of statistics.
+/// The report on a file of statistics.
 #[skip_serializing_none]
 #[derive(Serialize)]
 pub struct StatisticsReport {
     /// File name of the float model.
     pub model: String,
-    /// Hash of its file.
+    /// SHA-256 of the model's file.
     pub model_sha256: String,
     /// Number of observed samples.
     pub n_samples: usize,
@@ -25,26 +25,26 @@ pub struct StatisticsReport {
     pub n_skipped: usize,
     /// The preprocessing of images; absent for arrays.
     pub preprocessing: Option<String>,
-    /// The shard; absent where all samples were observed.
+    /// The shard; absent if the statistics are not of a shard.
     pub shard: Option<Shard>,
-    /// Number of samples done; absent where all of the shard or list are.
+    /// Number of samples done before an interruption; absent if all of the shard or list are done.
     pub n_done: Option<usize>,
-    /// Size of the file.
+    /// Size of the file in bytes.
     pub n_bytes: usize,
-    /// The same by tensor; statistics that prepared models share count once.
+    /// Size of the file per tensor, in bytes; statistics that prepared models share count once.
     pub bytes_per_tensor: usize,
-    /// The prepared models.
+    /// The prepared models, grouped by equal statistics.
     pub prepared_models: Vec<PreparedReport>,
 }
 
-/// The tensors of prepared models with the same statistics.
+/// Prepared models with the same statistics.
 #[derive(Serialize)]
 pub struct PreparedReport {
     /// Hashes of the prepared models.
     pub sha256: Vec<String>,
-    /// The backends that they are prepared for.
+    /// The backends that the models are prepared for.
     pub backends: Vec<String>,
-    /// Its tensors by name.
+    /// The tensors of these models.
     pub tensors: Vec<TensorReport>,
 }
 
@@ -62,13 +62,13 @@ pub struct TensorReport {
     pub observed: Option<[f32; 2]>,
     /// The range that the observer chooses for an 8-bit grid.
     pub range: Option<[f64; 2]>,
-    /// Share of the finite values beyond that range, 0 to 1.
+    /// Share of the finite values beyond `range`, 0 to 1.
     pub beyond: Option<f64>,
     /// Share of the finite values in each of 24 intervals of the same width from the lowest to the highest value.
     pub histogram: Vec<f32>,
 }
 
-/// A report of statistics whose file has `n_bytes`.
+/// Returns the report on statistics whose file has `n_bytes` bytes.
 ///
 /// # Errors
 /// If a histogram is invalid, or the observer finds no range.
@@ -117,13 +117,13 @@ impl TensorReport {
         })
     }
 
-    /// The histogram as text.
+    /// Returns the histogram as text.
     pub fn bars(&self) -> String {
         bars(&self.histogram)
     }
 }
 
-/// A histogram as text: a bar per interval, as high as the square root of its share.
+/// Returns a histogram as text: a bar per interval, as high as the square root of its share.
 pub fn bars(shares: &[f32]) -> String {
     let highest = shares.iter().copied().fold(0.0, f32::max);
     let bar = |share: &f32| {
@@ -133,7 +133,7 @@ pub fn bars(shares: &[f32]) -> String {
     if highest > 0.0 { shares.iter().map(bar).collect() } else { String::new() }
 }
 
-/// Share of the finite values beyond `range`. Values of a bin count by its middle.
+/// Returns the share of the finite values beyond `range`, 0 to 1. All values of a bin are taken as its middle.
 fn beyond(statistics: &TensorStatistics, range: Range) -> f64 {
     let (min, max) = statistics.min_max().map_or((0.0, 0.0), |(min, max)| (f64::from(min), f64::from(max)));
     let is_beyond = |bin: &Bin| {
@@ -144,7 +144,7 @@ fn beyond(statistics: &TensorStatistics, range: Range) -> f64 {
     n as f64 / statistics.n_finite().max(1) as f64
 }
 
-/// How far the statistics of a tensor differ between two files.
+/// The difference between the statistics of a tensor in two files.
 #[skip_serializing_none]
 #[derive(Serialize)]
 pub struct TensorDifference {
@@ -156,7 +156,7 @@ pub struct TensorDifference {
     pub observed: [Option<[f32; 2]>; 2],
 }
 
-/// Differences of the tensors that two files have in common, the largest first.
+/// Returns the differences of the tensors that two files have in common, largest first.
 ///
 /// # Errors
 /// If a histogram is invalid.
@@ -173,12 +173,12 @@ pub fn differences(a: &SavedStatistics, b: &SavedStatistics) -> Result<Vec<Tenso
     Ok(differences)
 }
 
-/// The tensors of all prepared models by name, each of the first model that has it.
+/// Returns the tensors of all prepared models by name, each from the first model that has it.
 fn tensors(saved: &SavedStatistics) -> BTreeMap<&String, &SavedTensor> {
     saved.models.values().rev().flat_map(|model| &model.tensors).collect()
 }
 
-/// Largest difference between the shares of two tensors' values below any number.
+/// Returns the largest difference between the shares of two tensors' values below any number, 0 to 1.
 fn distance(both: &[TensorStatistics; 2]) -> f64 {
     let shares = |statistics: &TensorStatistics, sign: f64| -> Vec<(f64, f64)> {
         let n = statistics.n_finite().max(1) as f64;

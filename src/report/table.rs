@@ -1,10 +1,10 @@
-//! A table of results: one line for each model and backend, from the objects of `--json`.
+//! A table of results from the objects of `--json`, with one line per model and backend.
 
 use super::by_count;
 use crate::metrics::{self, OVERLAPS};
 use serde_json::Value;
 
-/// A column: its title, and its text for a result; `None` where the result has nothing of it.
+/// A column: its title, and a function that returns the text of a result, or `None` without a value.
 type TableColumn = (&'static str, fn(&Value) -> Option<String>);
 
 const MODEL: TableColumn = ("model", |result| {
@@ -34,7 +34,7 @@ const COLUMNS: &[TableColumn] = &[
     }),
 ];
 
-/// The figures of the quantized network on held-out samples, where there are some.
+/// Returns the figures on held-out samples; null without figures.
 fn judged(result: &Value) -> &Value {
     &result["summary"]["tuning"]["judged"]
 }
@@ -47,7 +47,7 @@ fn figure(value: &Value, decimals: usize, is_shown: bool) -> Option<String> {
     value.as_f64().filter(|_| is_shown).map(|value| format!("{value:.decimals$}"))
 }
 
-/// Text such as `318 kB`.
+/// Returns text such as `318 kB`.
 fn size(n_bytes: u64) -> String {
     match n_bytes as f64 {
         n if n < 1e6 => format!("{:.0} kB", n / 1e3),
@@ -55,7 +55,7 @@ fn size(n_bytes: u64) -> String {
     }
 }
 
-/// A line of titles and one for each result; columns without any text are left out.
+/// Returns a line of titles and a line for each result. Columns without values are left out.
 pub fn table(results: &[Value], has_models: bool) -> Vec<String> {
     let columns = [MODEL].iter().filter(|_| has_models).chain(COLUMNS).copied().collect::<Vec<TableColumn>>();
     let cells = columns.iter().map(|(title, of)| (*title, results.iter().map(of).collect::<Vec<_>>()));

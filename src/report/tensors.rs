@@ -1,4 +1,4 @@
-//! The report of `mqq compare` on the tensors inside of the models.
+//! The report of `mqq compare --tensors` on the inner tensors of the models.
 
 use super::count;
 use crate::matching::MatchedBy;
@@ -7,13 +7,13 @@ use crate::pipeline::{ComparedTensor, ComparedTensors};
 use serde::Serialize;
 use serde_with::skip_serializing_none;
 
-/// Tensors to look at first.
+/// Number of tensors to look at first.
 const N_FIRST: usize = 5;
-/// A layer that adds less than this SQNR tells is worth a switch, in dB.
+/// SQNR of a layer alone, in dB, below which an option is advised.
 const LOUD_DB: f64 = 30.0;
 /// Share of saturated values above which a range is too narrow, in percent.
 const SATURATED_PERCENT: f64 = 0.1;
-/// Largest value over root mean square above which a range is too wide for its values.
+/// Ratio of the largest absolute value to the root mean square above which a range is too wide for its values.
 const HIGH_CREST: f64 = 20.0;
 
 /// The report on all tensors.
@@ -22,7 +22,7 @@ const HIGH_CREST: f64 = 20.0;
 pub struct TensorsReport {
     /// Number of samples.
     pub n_samples: usize,
-    /// Tensors to look at first: those whose layers add most error.
+    /// Tensors to look at first: their layers add the most error.
     pub look_first: Vec<String>,
     /// The option of `mqq calibrate` to try.
     pub advice: Option<SwitchAdvice>,
@@ -30,7 +30,7 @@ pub struct TensorsReport {
     pub rows: Vec<TensorFigures>,
     /// Tensors of the float model without a counterpart.
     pub unmatched: Vec<String>,
-    /// Reason why no `added_sqnr_db` is known.
+    /// The reason that no `added_sqnr_db` is known.
     pub added_failed: Option<String>,
 }
 
@@ -41,7 +41,7 @@ pub struct SwitchAdvice {
     pub option: &'static str,
     /// Its value.
     pub value: String,
-    /// The figures that it follows from.
+    /// The reason, with the figures.
     pub reason: String,
 }
 
@@ -51,31 +51,32 @@ pub struct SwitchAdvice {
 pub struct TensorFigures {
     /// Name in the float model.
     pub tensor: String,
-    /// The value of the quantized model that was compared.
+    /// Name of the compared tensor in the quantized model.
     pub quantized_tensor: String,
     /// How the pair was found.
     pub matched_by: MatchedBy,
-    /// First node of the layer; absent for an input of the graph.
+    /// First node of the layer that computes the tensor; absent for an input of the graph.
     pub layer: Option<String>,
     /// Operators of the layer.
     pub operators: Vec<String>,
-    /// SQNR with all errors in front, in dB; absent for equal values.
+    /// SQNR in the quantized network, in dB, with the errors of all layers before; absent for equal values.
     pub sqnr_db: Option<f64>,
-    /// SQNR where the layer reads the tensors of the float model, in dB; absent for equal values, and where it is not known.
+    /// SQNR of the layer alone, in dB: it reads the tensors of the float model. Absent for equal values, or if not
+    /// known.
     pub added_sqnr_db: Option<f64>,
     /// Mean cosine over the samples.
     pub cosine: f64,
-    /// Largest absolute difference; absent where a value is NaN or infinite.
+    /// Largest absolute difference; absent if a value is NaN or infinite.
     pub max_difference: Option<f64>,
     /// Share of saturated values, in percent; absent without one constant scale.
     pub saturated_percent: Option<f64>,
-    /// Channels that are constant in the quantized network only.
+    /// Number of channels that are constant only in the quantized network.
     pub dead_channels: Option<usize>,
-    /// Number of channels; absent where they are not known or have few values.
+    /// Number of channels; absent if they are not known or have few values.
     pub n_channels: Option<usize>,
 }
 
-/// The report.
+/// Returns the report.
 pub fn tensors(compared: &ComparedTensors) -> TensorsReport {
     let figures = |tensor: &ComparedTensor| {
         let dead = tensor.dead_channels();
@@ -106,7 +107,8 @@ pub fn tensors(compared: &ComparedTensors) -> TensorsReport {
     }
 }
 
-/// The tensors whose layers add most error; without these figures, those with most error.
+/// Returns the tensors whose layers add the most error. If layers could not be run alone, the tensors with the most
+/// error.
 fn first(compared: &ComparedTensors) -> Vec<&ComparedTensor> {
     let db = |tensor: &ComparedTensor| match compared.alone_failed {
         Some(_) => Some(tensor.sqnr_db()),
@@ -122,7 +124,7 @@ fn first(compared: &ComparedTensors) -> Vec<&ComparedTensor> {
     tensors.into_iter().take(N_FIRST).map(|(_, tensor)| tensor).collect()
 }
 
-/// The option that fits the tensor's figures, where one does.
+/// Returns the option that the tensor's figures suggest, if any.
 fn advice(tensor: &ComparedTensor) -> Option<SwitchAdvice> {
     let added = tensor.added_sqnr_db().filter(|db| *db < LOUD_DB)?;
     let name = &tensor.about.tensor;
@@ -146,7 +148,7 @@ fn advice(tensor: &ComparedTensor) -> Option<SwitchAdvice> {
     }
 }
 
-/// Lines for the terminal: how many tensors there are, those to look at first, and the option to try.
+/// Returns the lines for the terminal: the number of tensors, a table of those to look at first, and the option to try.
 pub fn tensor_lines(report: &TensorsReport) -> Vec<String> {
     let n = report.rows.len();
     let by_structure = report.rows.iter().filter(|row| row.matched_by == MatchedBy::Structure).count();

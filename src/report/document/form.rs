@@ -1,4 +1,4 @@
-//! The forms of a document.
+//! The parts of a document.
 
 use serde::Serialize;
 
@@ -14,11 +14,11 @@ pub struct Document {
 /// A part of a document.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Section {
-    /// Name for links.
+    /// Name for links and programs.
     pub id: &'static str,
     /// Its title.
     pub title: &'static str,
-    /// Sentences that say how to read it.
+    /// Sentences that explain its contents; may be empty.
     pub about: &'static str,
     /// Its contents.
     #[serde(flatten)]
@@ -62,12 +62,12 @@ pub struct Fact {
 pub struct DocumentColumn {
     /// Its title.
     pub title: &'static str,
-    /// Unit of its numbers; empty for text and pure numbers.
+    /// Unit of its numbers; empty for text and for numbers without a unit.
     pub unit: &'static str,
 }
 
 impl DocumentColumn {
-    /// The title, with the unit.
+    /// Returns the title, with the unit if there is one.
     pub fn spelled(&self) -> String {
         match self.unit {
             "" => self.title.to_string(),
@@ -91,12 +91,12 @@ pub enum TableCell {
 }
 
 impl TableCell {
-    /// The number, or no value.
+    /// Returns a cell with the number; empty without a finite number.
     pub fn number(value: Option<f64>) -> TableCell {
         value.filter(|value| value.is_finite()).map_or(TableCell::Empty, TableCell::Number)
     }
 
-    /// Text for people: numbers with four significant digits.
+    /// Returns the text of the cell; numbers have four significant digits.
     pub fn spelled(&self) -> String {
         match self {
             TableCell::Text(text) => text.clone(),
@@ -106,7 +106,7 @@ impl TableCell {
         }
     }
 
-    /// Whether it is a number.
+    /// Returns whether the cell is a number.
     pub fn is_number(&self) -> bool {
         matches!(self, TableCell::Integer(_) | TableCell::Number(_))
     }
@@ -124,7 +124,7 @@ impl From<String> for TableCell {
     }
 }
 
-/// A number with four significant digits.
+/// Returns a number with four significant digits, or all digits of a longer integer part below 1e7.
 fn spelled(value: f64) -> String {
     if value == 0.0 {
         return "0".to_string();
@@ -145,7 +145,7 @@ fn spelled(value: f64) -> String {
 /// A chart of one or more series over the same axes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Chart {
-    /// How points are drawn.
+    /// The drawing of the points.
     pub mark: ChartMark,
     /// Title and unit of the horizontal axis.
     pub x: String,
@@ -157,7 +157,7 @@ pub struct Chart {
     pub series: Vec<Series>,
 }
 
-/// How points are drawn.
+/// The drawing of a chart's points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChartMark {
@@ -167,12 +167,12 @@ pub enum ChartMark {
     Span,
 }
 
-/// Points of a chart with a name.
+/// Named points of a chart.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Series {
     /// The name.
     pub name: &'static str,
-    /// The points, by x.
+    /// The points, in ascending order of `x`.
     pub points: Vec<Point>,
 }
 
@@ -186,7 +186,7 @@ pub struct Point {
     /// Lower end of a [`ChartMark::Span`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub y_low: Option<f64>,
-    /// Name of what is measured there.
+    /// Name of the measured node, tensor or layer.
     pub name: String,
 }
 
@@ -195,7 +195,7 @@ pub struct Point {
 pub struct Graph {
     /// The nodes, in order of execution.
     pub nodes: Vec<GraphNode>,
-    /// Positions of a producer and of its reader.
+    /// Positions in `nodes` of a producer and of a node that reads its output.
     pub edges: Vec<[usize; 2]>,
 }
 
@@ -206,14 +206,14 @@ pub struct GraphNode {
     pub name: String,
     /// Its operator.
     pub op_type: String,
-    /// How it is computed: `integer`, `float` or `fused`.
+    /// Computation of the node: `integer`, `float` or `fused`.
     pub computed: &'static str,
     /// SQNR of its output, in dB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sqnr_db: Option<f64>,
 }
 
-/// The distribution of a tensor's values, and ranges for it.
+/// The distribution of a tensor's values, and possible ranges.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TensorHistogram {
     /// The tensor.
@@ -222,7 +222,7 @@ pub struct TensorHistogram {
     pub ends: [f32; 2],
     /// Shares of the values in intervals of the same width from the lowest to the highest value.
     pub shares: Vec<f32>,
-    /// Ranges by name; the one that is used comes first.
+    /// Ranges of observers; the range that is used comes first.
     pub ranges: Vec<NamedRange>,
 }
 
@@ -236,7 +236,7 @@ pub struct NamedRange {
 }
 
 impl NamedRange {
-    /// The ends, with four significant digits.
+    /// Returns the ends as text, with four significant digits.
     pub fn spelled(&self) -> String {
         format!("{} to {}", spelled(self.ends[0]), spelled(self.ends[1]))
     }

@@ -1,4 +1,4 @@
-//! A document as one page: tables are in the page itself, a script draws charts and the graph.
+//! Documents as one HTML page. Tables are HTML; a script draws charts and the graph.
 
 use super::form::{Body, Document, DocumentColumn, Section, TableCell};
 use crate::diag::{escaped, shown};
@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
-/// Libraries with the licence text of each: the charts, what they are built on, the layout of the graph, and sorting.
+/// The libraries, each with its license text: d3, Plot for the charts, dagre for the graph's layout, and table sorting.
 const LIBRARIES: &[[&str; 2]] = &[
     [include_str!("libraries/d3.LICENSE"), include_str!("libraries/d3.min.js")],
     [include_str!("libraries/plot.LICENSE"), include_str!("libraries/plot.umd.min.js")],
@@ -16,7 +16,7 @@ const LIBRARIES: &[[&str; 2]] = &[
     [include_str!("libraries/sortable.LICENSE"), include_str!("libraries/sortable.min.js")],
 ];
 
-/// The document as a page that needs no network.
+/// Returns the document as a page that loads nothing from the network.
 pub fn render(document: &Document) -> Result<String> {
     let title = literal(&document.title);
     let mut page = format!(
@@ -46,7 +46,7 @@ pub fn render(document: &Document) -> Result<String> {
         }
     }
     page += "</main>\n";
-    // `</script>` and `<!--` inside of strings would end the element.
+    // `</script>` and `<!--` in strings would end the element.
     let data = json!({ "drawn": Value::Object(drawn) }).to_string();
     let data = escaped(&data).replace('<', "\\u003c");
     let _ = writeln!(page, "<script type=\"application/json\" id=\"data\">{data}</script>");
@@ -106,7 +106,7 @@ fn table(title: &str, columns: &[DocumentColumn], rows: &[Vec<TableCell>]) -> St
     text + "</tbody></table></div>\n"
 }
 
-/// Text that HTML takes literally; characters that control a terminal are spelled out.
+/// Escapes text for HTML. Characters that control a terminal are spelled out.
 fn literal(text: &str) -> String {
     let mut literal = String::with_capacity(text.len());
     for char in shown(text).chars() {

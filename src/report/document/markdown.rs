@@ -1,9 +1,9 @@
-//! A document in Markdown.
+//! Documents in Markdown.
 
 use super::form::{Body, Document, DocumentColumn, NamedRange, Series, TableCell};
 use std::fmt::Write;
 
-/// The document in Markdown, with a table in place of a chart and without the graph.
+/// Returns the document in Markdown, with tables in place of charts and without the graph.
 pub fn render(document: &Document) -> String {
     let mut text = format!("# {}\n", escaped(&document.title));
     for section in &document.sections {
@@ -34,7 +34,7 @@ pub fn render(document: &Document) -> String {
                 });
                 table(&["Tensor", "Observer", "Range"], ranges)
             }
-            // A graph is for the page.
+            // Only the HTML page shows the graph.
             Body::Graph(_) => continue,
         };
         let _ = write!(text, "\n## {}\n\n{}\n\n{body}", section.title, section.about);
@@ -52,7 +52,7 @@ fn table(titles: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     line(&titles) + &rule + &rows.map(|row| line(&row)).collect::<String>()
 }
 
-/// Text that Markdown takes literally.
+/// Escapes text for Markdown.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for char in text.chars() {

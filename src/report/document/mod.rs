@@ -1,7 +1,8 @@
-//! A report as a value: sections of facts, tables, charts and a graph.
+//! Reports as documents: sections of facts, tables, charts and a graph.
 //!
-//! In: a sidecar, or the report of a comparison or an examination. Out: a [`Document`], and its text in one of [`FORMATS`]. A
-//! renderer knows the forms of a section, not its contents: a new method, metric or section appears in all formats.
+//! In: a sidecar, or the report of a comparison or an examination. Out: a [`Document`], and its text in one of
+//! [`FORMATS`]. A format knows the kinds of sections, not their contents. A new method, metric or section therefore
+//! appears in all formats.
 
 mod form;
 mod html;
@@ -23,15 +24,15 @@ use std::path::Path;
 
 /// A format of a document.
 pub struct DocumentFormat {
-    /// Its name, which is the file's extension too.
+    /// Its name. It is also the file's extension, except for `text` (.txt).
     pub name: &'static str,
-    /// Its use.
+    /// Its description.
     pub about: &'static str,
     render: fn(&Document) -> Result<String>,
 }
 
 impl DocumentFormat {
-    /// The document's text, with a final newline.
+    /// Returns the document's text in this format, with a final newline.
     ///
     /// # Errors
     /// If the document cannot be written as JSON, which does not happen.
@@ -51,7 +52,7 @@ pub const FORMATS: &[DocumentFormat] = &[
 /// Finds a format by its name.
 ///
 /// # Errors
-/// If there is none; the message names those that there are.
+/// If there is no such format; the message lists the formats.
 pub fn format_by_name(name: &str) -> Result<&'static DocumentFormat> {
     let found = FORMATS.iter().find(|format| format.name == name);
     found.ok_or_else(|| {
@@ -59,7 +60,7 @@ pub fn format_by_name(name: &str) -> Result<&'static DocumentFormat> {
     })
 }
 
-/// The format of a file, by its extension.
+/// Returns the format of a file by its extension.
 ///
 /// # Errors
 /// If the extension is not that of a format; the message starts with the path.
@@ -68,7 +69,7 @@ pub fn format_of(path: &Path) -> Result<&'static DocumentFormat> {
     let name = match extension {
         "txt" => "text",
         "htm" => "html",
-        // A name, but not an ending.
+        // `text` is the name of a format, but not an extension.
         "text" => "",
         other => other,
     };

@@ -5,15 +5,15 @@ use crate::metrics::{MAX_DB, METRICS, Metric, SQNR};
 use crate::report::{GroupReport, OutputReport, SwitchAdvice, TaskReport, TensorFigures, TensorsReport, count};
 use serde_json::Value;
 
-/// The findings of `mqq compare`.
+/// The results of `mqq compare`.
 pub struct ComparedModels<'a> {
     /// File names of the float and of the quantized model.
     pub models: [&'a str; 2],
     /// The outputs.
     pub outputs: &'a [OutputReport],
-    /// The task, where it is known.
+    /// The task, if it is known.
     pub task: Option<&'a TaskReport>,
-    /// The tensors inside of the models, where they were compared.
+    /// The inner tensors of the models, if they were compared.
     pub tensors: Option<&'a TensorsReport>,
     /// Missed gates, in words.
     pub missed: &'a [String],
@@ -21,7 +21,7 @@ pub struct ComparedModels<'a> {
     pub warnings: &'a [String],
 }
 
-/// The document. Sections without contents are left out.
+/// Returns the document. Sections without contents are left out.
 pub fn of_comparison(compared: &ComparedModels) -> Document {
     let lines = |id, title, about, lines: &[String]| {
         (!lines.is_empty()).then(|| Section { id, title, about, body: Body::Lines(lines.to_vec()) })
@@ -106,7 +106,7 @@ fn groups(compared: &ComparedModels) -> Option<Section> {
     })
 }
 
-/// The tensors to look at first, and the option to try.
+/// Returns the section with the tensors to look at first, and the option to try.
 fn first(report: &TensorsReport) -> Option<Section> {
     let spelled = |db: Option<f64>| db.map_or("equal".to_string(), |db| SQNR.spelled(db));
     let line = |row: &TensorFigures| {
@@ -134,7 +134,7 @@ fn first(report: &TensorsReport) -> Option<Section> {
     })
 }
 
-/// The error along the network.
+/// Returns the chart of the error along the network.
 fn errors(report: &TensorsReport) -> Option<Section> {
     let points = |figure: fn(&TensorFigures) -> Option<f64>| {
         let point = |(i, row): (usize, &TensorFigures)| {

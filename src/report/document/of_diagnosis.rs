@@ -6,7 +6,7 @@ use crate::doctor::RangesByImages;
 use crate::report::doctor::ExaminedReport;
 use crate::report::{DoctorReport, count};
 
-/// The document. Sections without contents are left out.
+/// Returns the document. Sections without contents are left out.
 pub fn of_diagnosis(report: &DoctorReport) -> Document {
     let sections = [Some(summary(report)), findings(report), Some(examinations(report)), ranges(report)];
     Document { title: format!("Examination of {}", report.model), sections: sections.into_iter().flatten().collect() }

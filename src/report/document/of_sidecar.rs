@@ -11,7 +11,7 @@ use crate::sidecar::{Encoding, FloatNodeRecord, NodeRecord, Sidecar};
 use crate::tune::{MethodOutcome, TensorError};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The document. Sections without contents are left out.
+/// Returns the document. Sections without contents are left out.
 pub fn of_sidecar(sidecar: &Sidecar) -> Document {
     let network = NodeFacts::new(sidecar);
     let sections = [
@@ -33,7 +33,7 @@ pub fn of_sidecar(sidecar: &Sidecar) -> Document {
     Document { title, sections: sections.into_iter().flatten().collect() }
 }
 
-/// A column of a table.
+/// Returns a column of a table.
 const fn column(title: &'static str, unit: &'static str) -> DocumentColumn {
     DocumentColumn { title, unit }
 }
@@ -42,10 +42,10 @@ fn table(columns: Vec<DocumentColumn>, rows: Vec<Vec<TableCell>>) -> Option<Body
     (!rows.is_empty()).then_some(Body::Table { columns, rows })
 }
 
-/// The sidecar, with how each node is computed.
+/// The sidecar, with the computation and error of each node.
 struct NodeFacts<'a> {
     sidecar: &'a Sidecar,
-    /// How each node is computed, and why.
+    /// By node: `integer`, `float` or `fused`, and the type or reason.
     computed: Vec<(&'static str, &'a str)>,
     /// Errors by tensor.
     errors: BTreeMap<&'a str, &'a TensorError>,
@@ -77,12 +77,12 @@ impl<'a> NodeFacts<'a> {
         }
     }
 
-    /// SQNR of a node's first output that has one, in dB.
+    /// Returns the SQNR in dB of a node's first output with one.
     fn error(&self, node_idx: usize) -> Option<f64> {
         self.first_error(node_idx).map(|error| error.sqnr_db)
     }
 
-    /// The same for the node alone.
+    /// Returns the SQNR in dB of the same output for the node alone: it reads the float network's tensors, quantized.
     fn added_error(&self, node_idx: usize) -> Option<f64> {
         self.first_error(node_idx)?.added_sqnr_db
     }
@@ -201,11 +201,11 @@ fn methods(sidecar: &Sidecar) -> Option<Section> {
     })
 }
 
-/// The error along the network.
+/// Returns the chart of the error along the network.
 fn errors(network: &NodeFacts) -> Option<Section> {
     let points = |error: &dyn Fn(usize) -> Option<f64>| -> Vec<Point> {
         let nodes = network.sidecar.graph.nodes.iter().enumerate();
-        // Tensors without error have no place on the axis.
+        // The axis cannot show the infinite SQNR of tensors without error.
         let measured = nodes.filter_map(|(node_idx, node)| {
             let y = error(node_idx).filter(|db| db.abs() < metrics::MAX_DB)?;
             let name = format!("{} {} ({})", node.op_type, node.name, network.computed[node_idx].0);
@@ -327,7 +327,7 @@ fn graph(network: &NodeFacts) -> Option<Section> {
     })
 }
 
-/// The chosen and the observed range of each activation.
+/// Returns the chart of the chosen and the observed range of each activation.
 fn ranges(sidecar: &Sidecar) -> Option<Section> {
     let reach = |[low, high]: [f64; 2]| high.max(-low);
     let (mut observed, mut chosen) = (Vec::new(), Vec::new());
@@ -355,7 +355,8 @@ fn ranges(sidecar: &Sidecar) -> Option<Section> {
     })
 }
 
-/// Histograms of the activations with the ranges of all observers, the tensor that its range cuts most first.
+/// Returns histograms of the activations with the ranges of observers. The tensor whose range cuts off most comes
+/// first.
 fn histograms(sidecar: &Sidecar) -> Option<Section> {
     let mut tensors: Vec<(f64, TensorHistogram)> = Vec::new();
     for encoding in &sidecar.activation_encodings {
@@ -424,7 +425,7 @@ fn activations(sidecar: &Sidecar) -> Option<Section> {
     })
 }
 
-/// The lowest and the highest scale of each weight.
+/// Returns the chart of the lowest and the highest scale of each weight with a scale per channel.
 fn weight_scales(sidecar: &Sidecar) -> Option<Section> {
     let of_weight = |(position, encoding): (usize, &Encoding)| {
         let scales = encoding.y_scale.as_slice().iter().map(|scale| f64::from(*scale)).filter(|scale| *scale > 0.0);

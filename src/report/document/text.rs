@@ -1,20 +1,20 @@
-//! A document for the terminal.
+//! Documents as text for the terminal.
 
 use super::form::{Body, Chart, Document, DocumentColumn, Section, TableCell, TensorHistogram};
 use crate::diag::shown;
 use crate::report::statistics::bars;
 use std::fmt::Write;
 
-/// Rows of a table that are printed.
+/// Maximum number of printed rows of a table.
 const N_ROWS: usize = 40;
 
-/// Longest text of a cell, in characters.
+/// Maximum length of a cell's text, in characters.
 const N_CHARS: usize = 48;
 
 /// Width of a chart's bars, in characters.
 const N_BAR: usize = 40;
 
-/// The document as lines of text.
+/// Returns the document as lines of text.
 pub fn render(document: &Document) -> String {
     let mut text = format!("{}\n", shown(&document.title));
     for section in &document.sections {
@@ -34,13 +34,13 @@ fn section_body(section: &Section) -> String {
         Body::Lines(lines) => lines.iter().map(|line| format!("  {}\n", shown(line))).collect(),
         Body::Table { columns, rows } => table(columns.iter().map(DocumentColumn::spelled).collect(), rows),
         Body::Chart(chart) => chart_bars(chart),
-        // A graph is for the page.
+        // Only the HTML page shows the graph.
         Body::Graph(_) => String::new(),
         Body::Histograms(tensors) => histograms(tensors),
     }
 }
 
-/// Columns of equal width; numbers to the right.
+/// Returns the lines of a table with aligned columns. Columns of numbers are aligned to the right.
 fn table(titles: Vec<String>, rows: &[Vec<TableCell>]) -> String {
     let cut = |text: String| match text.chars().count() > N_CHARS {
         true => text.chars().take(N_CHARS - 1).chain(['…']).collect(),
@@ -71,7 +71,7 @@ fn table(titles: Vec<String>, rows: &[Vec<TableCell>]) -> String {
     text
 }
 
-/// A line for each tensor: its histogram between its ends, and the ranges.
+/// Returns a line for each tensor: its histogram between its lowest and highest value, and the ranges.
 fn histograms(tensors: &[TensorHistogram]) -> String {
     let mut text = String::new();
     for TensorHistogram { name, ends, shares, ranges } in tensors.iter().take(N_ROWS) {
@@ -85,7 +85,7 @@ fn histograms(tensors: &[TensorHistogram]) -> String {
     text
 }
 
-/// A bar for each point of the first series.
+/// Returns a line with a bar for each point of the first series.
 fn chart_bars(chart: &Chart) -> String {
     let Some(series) = chart.series.first() else { return String::new() };
     let largest = series.points.iter().map(|point| point.y).filter(|y| y.is_finite()).fold(0.0, f64::max);
