@@ -1,30 +1,31 @@
-//! Strides of a detector's levels.
+//! The strides of a detector's levels.
 
 use super::boxes::cells;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-/// Pixels that a cell of each level stands for.
+/// Sides of a cell of each level, in pixels.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "expected a list of strides, or `doubling`")]
 pub enum Strides {
-    /// In the order of the rows.
+    /// Strides in the order of the rows.
     Given(Vec<usize>),
-    /// Found from the number of rows.
+    /// Strides that follow from the number of rows, by a rule.
     Found(StrideRule),
 }
 
-/// How strides follow from the number of rows.
+/// A rule by which strides follow from the number of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StrideRule {
-    /// Each level has twice the stride of the level before it. Detectors of one family differ in their first and last level.
+    /// Each level has twice the stride of the level before it. Detectors of one family differ in their first and last
+    /// level.
     Doubling,
 }
 
-/// Strides of the first level.
+/// Possible strides of the first level.
 const FIRST: [usize; 4] = [4, 8, 16, 32];
-/// Numbers of levels.
+/// Possible numbers of levels.
 const LEVELS: std::ops::RangeInclusive<usize> = 2..=5;
 
 impl Default for Strides {
@@ -34,7 +35,7 @@ impl Default for Strides {
 }
 
 impl Strides {
-    /// The number of levels, where it does not depend on the number of rows.
+    /// Returns the number of levels; `None` if it depends on the number of rows.
     pub(super) fn n_levels(&self) -> Option<usize> {
         match self {
             Strides::Given(strides) => Some(strides.len()),
@@ -42,10 +43,12 @@ impl Strides {
         }
     }
 
-    /// The strides of a network with `n_rows` rows, `per_cell` for each cell, and an input of this height and width.
+    /// Returns the strides of a network with `n_rows` rows, `per_cell` for each cell, and an input of this height and
+    /// width.
     ///
     /// # Errors
-    /// If no levels, or several, have as many cells, or the input's height and width are not known.
+    /// If the rule needs the input's height and width and they are not known, or not exactly one choice of levels has
+    /// as many rows.
     pub(super) fn of(&self, n_rows: usize, per_cell: usize, input: Option<[usize; 2]>) -> Result<Vec<usize>> {
         if let Strides::Given(strides) = self {
             return Ok(strides.clone());
