@@ -1,4 +1,4 @@
-//! Choice of a group's channel scales.
+//! Chooses the channel scales of each group.
 
 use super::descent::{MAX_EXPONENT, PER_OCTAVE, descend, error, factor};
 use super::objective::{Objective, OtherScales, Setting};
@@ -10,27 +10,27 @@ use crate::scheme::Scheme;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
-/// Maximum rounds over the groups. They depend on each other through per-tensor weights.
+/// Maximum rounds over the groups. Groups depend on each other through per-tensor weights.
 const MAX_ROUNDS: usize = 3;
 
-/// Start values: exponents of a channel's range and of its largest weight. 0.5 and 0.5 is SmoothQuant, 1 and 0 gives
-/// all channels the same range, 0 and 0 changes nothing.
+/// Start values as pairs of exponents: of a channel's range, and of the largest weight that multiplies it. 0.5 and 0.5
+/// is SmoothQuant, 1 and 0 gives all channels the same range, 0 and 0 changes nothing.
 const STARTS: [[f64; 2]; 9] =
     [[0.0, 0.0], [0.25, 0.0], [0.5, 0.0], [0.75, 0.0], [1.0, 0.0], [0.25, 0.25], [0.5, 0.25], [0.5, 0.5], [0.75, 0.25]];
 
 /// Requirements for channel scales.
 #[derive(Debug, Clone, Copy)]
 pub struct ScaleOptions {
-    /// Least promised reduction of the quantization error, in dB.
+    /// Minimum predicted reduction of the quantization error, in dB.
     pub least_gain_db: f64,
-    /// Smallest assumed range of a channel, as a share of the median one: a channel that is quiet here may fire on
-    /// other images.
+    /// Minimum range that is assumed for a channel, as a share of the median range. A channel with small values on
+    /// these samples may have large ones on others.
     pub least_share: f32,
 }
 
-/// Channel scales for each of `groups`, one per channel, each 2 to the power of a multiple of 1/4; or the reason for
-/// none, such as too little gain. `statistics` holds the tensors that [`observed_tensors`](super::observed_tensors)
-/// names.
+/// Returns the channel scales of each of `groups`, or the reason that it gets none, such as too little gain. There is
+/// one scale per channel, 2 to the power of a multiple of 1/4. `statistics` holds the tensors that
+/// [`observed_tensors`](super::observed_tensors) names.
 pub fn choose(
     groups: &[EqualizationGroup],
     statistics: &BTreeMap<String, ChannelStatistics>,
@@ -60,7 +60,7 @@ pub fn choose(
     choices
 }
 
-/// Channel scales that the other groups give the weights at the ends of group `at`.
+/// Returns the channel scales that all groups except group `at` give to the weights at their ends.
 fn other_scales(groups: &[EqualizationGroup], choices: &[Result<Vec<f32>, Reason>], at: usize) -> OtherScales {
     let mut others = OtherScales::new();
     for (other, (group, choice)) in groups.iter().zip(choices).enumerate() {
@@ -92,7 +92,8 @@ fn best(objective: &Objective, least_gain_db: f64) -> Result<Vec<f32>, Reason> {
     Ok(exponents.iter().map(|&exponent| factor(exponent) as f32).collect())
 }
 
-/// `reach^alpha / peak^beta`, relative to the channel with the largest range, which keeps its values.
+/// Returns the exponents of `reach^alpha / peak^beta`, relative to the channel with the largest range, which stays
+/// unchanged.
 fn start(objective: &Objective, [alpha, beta]: [f64; 2]) -> Vec<i32> {
     let furthest = (0..objective.n).filter(|&c| objective.is_live(c));
     let furthest = furthest.max_by(|&a, &b| objective.reach[a].total_cmp(&objective.reach[b]));
@@ -101,15 +102,15 @@ fn start(objective: &Objective, [alpha, beta]: [f64; 2]) -> Vec<i32> {
     rounded(objective, |c| log(c) - log(furthest))
 }
 
-/// Cross-layer equalization, `sqrt(r1 / r2)`: the weights of producers and readers get the same range in every channel.
-/// Only for producers with per-tensor weights.
+/// Returns the exponents of cross-layer equalization, `sqrt(r1 / r2)`: the weights of producers and readers get the
+/// same range in every channel. `None` unless producers have per-tensor weights.
 fn equal_weights(objective: &Objective) -> Option<Vec<i32>> {
     let usable = (0..objective.n).all(|c| !objective.is_live(c) || objective.made[c] > 0.0);
     let log = |c: usize| 0.5 * (objective.made[c] / objective.peak[c]).log2();
     usable.then(|| rounded(objective, log))
 }
 
-/// The nearest exponents for channel scales with these base-2 logarithms.
+/// Returns the nearest exponents for channel scales with these base-2 logarithms.
 fn rounded(objective: &Objective, log: impl Fn(usize) -> f64) -> Vec<i32> {
     let nearest = |c: usize| (f64::from(PER_OCTAVE) * log(c)).round() as i32;
     let exponent = |c: usize| if objective.is_live(c) { nearest(c).clamp(-MAX_EXPONENT, MAX_EXPONENT) } else { 0 };

@@ -1,35 +1,35 @@
-//! The position of a group's channels in a tensor, and how operators move it.
+//! Positions of a group's channels in tensors, and how operators move them.
 
 use crate::onnx::node;
 use crate::onnx::proto::NodeProto;
 use crate::quant::ChannelScaling;
 
-/// Entry `i` along `axis` belongs to channel `first + i / run` of the group; there are `n` channels. A Flatten turns
-/// planes into runs; a Concat joins several tensors.
+/// The position of a group's channels in a tensor. Entry `i` along `axis` belongs to channel `first + i / run` of the
+/// group. A Flatten turns planes into runs of entries. The inputs of a Concat start at different channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Channels {
-    /// The axis.
+    /// The axis of the channels.
     pub axis: usize,
-    /// Adjacent entries per channel.
+    /// Number of adjacent entries per channel.
     pub run: usize,
     /// The group's channel at the first entry.
     pub first: usize,
-    /// Number of channels.
+    /// Number of channels of the group that the tensor has.
     pub n: usize,
 }
 
 impl Channels {
-    /// The group's channel at entry `i` along the axis.
+    /// Returns the group's channel at entry `i` along the axis.
     pub fn of(self, i: usize) -> usize {
         self.first + i / self.run
     }
 
-    /// Number of entries along the axis.
+    /// Returns the number of entries along the axis.
     pub fn n_entries(self) -> usize {
         self.n * self.run
     }
 
-    /// The scale of each entry along the axis, from `scales` per channel of the group.
+    /// Returns the scale of each entry along the axis, from `scales`, one per channel of the group.
     pub fn by_entry(self, scales: &[f32]) -> Vec<f32> {
         (0..self.n_entries()).map(|i| scales[self.of(i)]).collect()
     }
@@ -39,18 +39,19 @@ impl Channels {
         shape.get(self.axis) == Some(&self.n_entries())
     }
 
-    /// The group's channels that the tensor has.
+    /// Returns the range of the group's channels that the tensor has.
     pub fn range(self) -> std::ops::Range<usize> {
         self.first..self.first + self.n
     }
 
-    /// The factors on a tensor with these channels when `scales`, one per channel of the group, divide it.
+    /// Returns the factors on a tensor with these channels if `scales`, one per channel of the group, divide it.
     pub fn scaling(self, scales: &[f32]) -> ChannelScaling {
         let by = scales[self.range()].iter().map(|factor| factor.recip()).collect();
         ChannelScaling::new(self.axis, self.run, by)
     }
 
-    /// The position after a reshape from `from` to `to`: the axis on which the channels are still in order, in runs.
+    /// Returns the position after a reshape from the shape `from` to the shape `to`: an axis that holds the channels in
+    /// order, in runs. `None` if there is no such axis.
     fn reshaped(self, from: &[usize], to: &[usize]) -> Option<Channels> {
         let period = from[self.axis + 1..].iter().product::<usize>() * self.run;
         to.iter().enumerate().find_map(|(axis, &len)| {
@@ -61,7 +62,7 @@ impl Channels {
     }
 }
 
-/// Direction through an operator.
+/// A direction through a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// From the input to the output.
@@ -70,11 +71,10 @@ pub enum Way {
     Backward,
 }
 
-/// The position of the channels at the other end of a node that only moves, pools or rectifies them, so that positive
-/// channel scales pass. `near` is the shape at the known end, `far` that at the other. `None` where the operator mixes
-/// channels or depends on their magnitude.
+/// Returns the position of the channels at the other end of a node that only moves, pools or rectifies values, so that
+/// positive channel scales pass. `None` if the operator mixes channels or depends on their magnitude.
 ///
-/// `axes` are those of a reduction.
+/// `near` is the shape at the known end, `far` the shape at the other end. `axes` are the axes of a reduction.
 pub fn passed(
     node: &NodeProto,
     axes: &[i64],

@@ -3,20 +3,21 @@
 use super::objective::{Objective, RangeTerm, WeightTerm, step};
 use crate::quant::Grid;
 
-/// Exponents per doubling. Powers of two leave channels up to a factor of 2 apart; eighths gain no more.
+/// Number of exponents per doubling of a channel scale. Powers of two would leave channels up to a factor of 2 apart.
+/// Powers of 2^(1/8) gain no more.
 pub const PER_OCTAVE: i32 = 4;
 
-/// Largest absolute exponent. It limits how far a channel that hardly fires on the samples is scaled, for the sake of
-/// float32 and unseen data.
+/// Largest absolute exponent. It limits the scale of a channel that has almost no values on the samples, so that
+/// float32 and unseen data can take it.
 pub const MAX_EXPONENT: i32 = 10 * PER_OCTAVE;
 
 /// Maximum sweeps over the channels.
 const MAX_SWEEPS: usize = 12 * PER_OCTAVE as usize;
 
-/// Least relative reduction of the quantization error by a move.
+/// Minimum reduction of the quantization error by a move, relative to the error at the start.
 const LEAST: f64 = 1e-9;
 
-/// 2 to the power of `exponent` / 4, identical on every machine.
+/// Returns 2 to the power of `exponent` / 4, bit-identical on every machine.
 pub fn factor(exponent: i32) -> f64 {
     const PARTS: [f64; PER_OCTAVE as usize] =
         [1.0, 1.189_207_115_002_721, std::f64::consts::SQRT_2, 1.681_792_830_507_429];
@@ -46,7 +47,7 @@ impl Top {
         top
     }
 
-    /// The largest value if the one at `at` were `value`.
+    /// Returns the largest value if the value at `at` were `value`.
     fn with(&self, at: usize, value: f64) -> f64 {
         value.max(if at == self.at { self.second } else { self.first })
     }
@@ -58,7 +59,7 @@ impl Top {
     }
 }
 
-/// Steps of symmetric ranges: proportional to the range, except on power-of-two grids.
+/// The grid steps of symmetric ranges. A step is proportional to its range, except on power-of-two grids.
 struct Steps {
     grid: Grid,
     unit: Option<f64>,
@@ -77,12 +78,12 @@ impl Steps {
 }
 
 impl RangeTerm {
-    /// The two largest upper ends of the scaled channels.
+    /// Returns the two largest upper ends of the scaled channels.
     fn highest(&self, exponents: &[i32]) -> Top {
         Top::of(exponents.iter().zip(&self.high).map(|(&e, high)| high / factor(e)))
     }
 
-    /// The two largest lower ends, in absolute value.
+    /// Returns the two largest absolute values of lower ends of the scaled channels.
     fn lowest(&self, exponents: &[i32]) -> Top {
         Top::of(exponents.iter().zip(&self.low).map(|(&e, low)| -low / factor(e)))
     }
@@ -113,7 +114,7 @@ impl<'a> RangeState<'a> {
         step(&self.term.grid, -low, high).powi(2) * load
     }
 
-    /// Updates the state after channel `c` moved from `from` to `exponents[c]`.
+    /// Updates the state after channel `c` moved from exponent `from` to `exponents[c]`.
     fn follow(&mut self, c: usize, from: i32, exponents: &[i32]) {
         let to = exponents[c];
         let RangeTerm { grid, low, high, load } = self.term;
@@ -132,11 +133,11 @@ struct WeightState<'a> {
     term: &'a WeightTerm,
     steps: Steps,
     rows: usize,
-    /// One per row.
+    /// The two largest scaled weights of each row.
     tops: Vec<Top>,
     /// `sum_c energy_c / s_c^2`, per group.
     energy: Vec<f64>,
-    /// Sum of the squared steps of a group's rows.
+    /// Sum of the squared steps of a group's rows, per group.
     squares: Vec<f64>,
 }
 
@@ -180,16 +181,16 @@ impl<'a> WeightState<'a> {
         self.energy.iter().zip(&self.squares).map(|(energy, squares)| energy * squares).sum()
     }
 
-    /// The groups that read channel `c`, each with the channel's index in it.
+    /// Returns the groups of rows that read channel `c`, each with the channel's index in the group.
     fn groups_of(&self, c: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
         let n_members = self.term.n_members;
-        // `firsts` is sorted; a run may belong to two groups.
+        // `firsts` is sorted. The run of a channel may belong to two groups.
         let from = self.term.firsts.partition_point(|&first| first + n_members <= c);
         let groups = self.term.firsts[from..].iter().take_while(move |&&first| first <= c);
         groups.enumerate().map(move |(i, &first)| (from + i, c - first))
     }
 
-    /// Increase of the quantization error when channel `c` moves.
+    /// Returns the increase of the quantization error if channel `c` moves from exponent `from` to `to`.
     fn growth(&self, c: usize, from: i32, to: i32) -> f64 {
         let mut growth = 0.0;
         for (group, member) in self.groups_of(c) {
@@ -206,7 +207,7 @@ impl<'a> WeightState<'a> {
         growth
     }
 
-    /// Updates the state after channel `c` moved from `from` to `exponents[c]`.
+    /// Updates the state after channel `c` moved from exponent `from` to `exponents[c]`.
     fn follow(&mut self, c: usize, from: i32, exponents: &[i32]) {
         let groups: Vec<(usize, usize)> = self.groups_of(c).collect();
         for (group, member) in groups {
@@ -226,7 +227,7 @@ impl<'a> WeightState<'a> {
     }
 }
 
-/// The quantization error for these exponents.
+/// Returns the quantization error for these exponents.
 pub fn error(objective: &Objective, exponents: &[i32]) -> f64 {
     let ranges = objective.ranges.iter().map(|term| RangeState::of(term, exponents).error);
     let weights = objective.weights.iter().map(|term| WeightState::of(term, exponents).error());

@@ -1,4 +1,4 @@
-//! Constants that take channel scales.
+//! Constants that channel scales multiply or divide.
 
 use super::{Channels, EqualizationGroup};
 use crate::onnx::edit::{Entries, ModelEdit, ScaledChannels};
@@ -9,18 +9,18 @@ use anyhow::{Result, ensure};
 pub struct ScaledConstant {
     /// Name of the initializer.
     pub tensor: String,
-    /// The channel entry of each of its values.
+    /// The channel entry of each value.
     pub(super) entries: Entries,
     pub(super) channels: Channels,
-    /// Whether the channel scales multiply it, as at a reader, or divide it, as at a producer.
+    /// Whether the channel scales multiply the constant, as at a reader; otherwise they divide it, as at a producer.
     pub multiply: bool,
 }
 
 impl EqualizationGroup {
-    /// The edits that divide the channels by `scales`: producers scale down, readers compensate.
+    /// Returns the edits that divide the channels by `scales`: producers scale down, readers compensate.
     ///
     /// # Errors
-    /// If the number of scales is not that of the channels, or one is not finite and positive.
+    /// If the number of scales is not the number of channels, or a scale is not finite and positive.
     pub fn edits(&self, scales: &[f32]) -> Result<Vec<ModelEdit>> {
         ensure!(scales.len() == self.n, "tensor `{}`: {} factors, expected {}", self.tensor, scales.len(), self.n);
         let bad = scales.iter().find(|factor| !(factor.is_finite() && **factor > 0.0));

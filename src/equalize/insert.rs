@@ -1,8 +1,8 @@
-//! Muls by one constant per channel, before layers that channel scales do not reach.
+//! Inserts Muls by one constant per channel before layers that channel scales do not reach.
 //!
 //! After SiLU, GELU, hard-swish, or a normalization that a residual Add reads too, no node can absorb channel scales. A
-//! Mul with one constant per channel before the layers' quantizer can: it divides, and the layers' weights multiply. It
-//! is inserted with ones, which changes no value; the search then treats it as any other producer.
+//! Mul with one constant per channel before the layers' quantizer can: it divides the channels, and the layers' weights
+//! multiply them. It is inserted with ones, which changes no value. The search then treats it as any other producer.
 
 use super::search::{find, layer_input};
 use super::{Channels, EqualizationGroup, Reason, Skipped};
@@ -15,7 +15,8 @@ use crate::onnx::value_info::{ValueInfo, ValueInfos};
 use crate::place::Placement;
 use anyhow::Result;
 
-/// Candidate Muls by ones with Adds of zeros: one for all layers that read a quantized tensor in no equalization group.
+/// Returns candidate Muls by ones with Adds of zeros. One Mul serves all layers that read a quantized tensor which is
+/// in no equalization group.
 pub fn insertable(graph: &GraphProto, value_info: &ValueInfos, placement: &Placement) -> Vec<InsertedMul> {
     let (_, skipped) = find(graph, value_info);
     let index = GraphIndex::new(graph);
@@ -56,7 +57,7 @@ pub fn insertable(graph: &GraphProto, value_info: &ValueInfos, placement: &Place
     inserted
 }
 
-/// Whether the reason lies on the way to the producers, where an inserted Mul cuts it off.
+/// Whether the reason lies on the way to the producers, which the search does not follow beyond an inserted Mul.
 fn is_cut_off_by_a_mul(reason: &Reason) -> bool {
     match reason {
         Reason::Unknown(_) | Reason::OneChannel | Reason::NoGain => false,
@@ -90,7 +91,7 @@ pub fn with_inserted(mut value_info: ValueInfos, inserted: &[InsertedMul]) -> Va
     value_info
 }
 
-/// Describes the number of Muls and Adds, and of their multiplications.
+/// Returns a text with the numbers of Muls, Adds, and multiplications per sample.
 pub fn describe_inserted(inserted: &[InsertedMul], value_info: &ValueInfos) -> String {
     let shapes = inserted.iter().filter_map(|mul| value_info.shape(&mul.tensor));
     let n_values: usize = shapes.map(|shape| shape.iter().product::<usize>()).sum();
@@ -104,7 +105,7 @@ pub fn describe_inserted(inserted: &[InsertedMul], value_info: &ValueInfos) -> S
     format!("{n} {muls}{adds} inserted, {n_values} multiplications per sample")
 }
 
-/// The model with all Muls, and its groups.
+/// Returns the model with all Muls and Adds inserted, and its equalization groups.
 ///
 /// # Errors
 /// If a Mul does not fit the model.

@@ -9,7 +9,6 @@
 //! (Nagel et al. 2019, arXiv 1906.04721, section 4.1) and SmoothQuant's smoothing (Xiao et al. 2022, arXiv 2211.10438)
 //! are the same transformation after different producers. Outputs stay the same up to float rounding; for powers of two
 //! they are bit-identical.
-//!
 
 mod channel_scales;
 mod channels;
@@ -36,7 +35,7 @@ use std::fmt;
 /// Tensors that share channel scales.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct EqualizationGroup {
-    /// The tensor where the search started; names the group.
+    /// The tensor at which the search started. It names the group.
     pub tensor: String,
     /// Number of channels.
     pub n: usize,
@@ -44,20 +43,20 @@ pub struct EqualizationGroup {
     pub tensors: BTreeMap<String, Channels>,
     /// Nodes that produce the tensors and can scale them down.
     pub producers: Vec<End>,
-    /// Nodes that read the tensors and can compensate.
+    /// Nodes that read the tensors and can scale them up.
     pub consumers: Vec<End>,
     /// Constants that change with the channel scales.
     pub constants: Vec<ScaledConstant>,
 }
 
-/// A node at an end of a group.
+/// A node at an end of a group: a producer or a reader.
 #[derive(Debug, Clone, PartialEq)]
 pub struct End {
-    /// Position in the graph.
+    /// Position of the node in the graph.
     pub node: usize,
-    /// The input that holds the weight.
+    /// Index of the input that holds the weight.
     pub slot: usize,
-    /// How the weight connects channels; `None` for the gain of a normalization, or one factor per channel.
+    /// The channels of the weight; `None` for a producer with one factor per channel, such as a normalization.
     pub weight_channels: Option<WeightChannels>,
     /// The tensor of the group that the node produces or reads.
     pub tensor: String,
@@ -80,25 +79,25 @@ pub struct Skipped {
     pub reason: Reason,
 }
 
-/// Why a tensor gets no channel scales.
+/// The reason that a tensor gets no channel scales.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reason {
-    /// It is an input of the network, or a constant.
+    /// The tensor is an input of the network, or a constant.
     NoProducer(String),
-    /// It is an output of the network.
+    /// The tensor is an output of the network.
     NetworkOutput(String),
     /// An operator on the way mixes the channels, or depends on their magnitude.
     Operator {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// Its operator.
+        /// Operator of the node.
         op_type: String,
     },
-    /// A Clip has one bound for all channels, which scaling would change per channel.
+    /// A Clip on the way has a bound for all channels, which channel scales would change per channel.
     Bound {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// Its bounds.
+        /// Lower and upper bound of the Clip.
         bounds: [f32; 2],
     },
     /// A layer on the way has no constant float32 weight of a supported form.

@@ -2,10 +2,11 @@
 //!
 //! With channel scales s, a tensor x of the group becomes x / s and a reader's weight w becomes w s. A grid of step d
 //! has a quantization error with power d^2 / 12. At a reader's output, the error of a quantized tensor has the power
-//! `d_x^2 / 12 * sum_c s_c^2 * sum_o w_oc^2`, where d_x follows from the range of x / s over all channels, and that of
-//! its weight has `sum_o d_o^2 / 12 * sum_c E[x_c^2] / s_c^2`, where d_o follows from the largest |w_oc s_c| of the
-//! row, or of the whole weight where it has one scale. A producer's per-tensor weight adds error like a quantized
-//! tensor; a scale per row absorbs the factor and adds none. Each reader's error is divided by the power of its output.
+//! `d_x^2 / 12 * sum_c s_c^2 * sum_o w_oc^2`, where d_x follows from the range of x / s over all channels. The error of
+//! the reader's weight has the power `sum_o d_o^2 / 12 * sum_c E[x_c^2] / s_c^2`, where d_o follows from the largest
+//! |w_oc s_c| of the row, or of the whole weight if it has one scale. A producer's per-tensor weight adds error like a
+//! quantized tensor. A producer's weight with a scale per row absorbs the factor and adds none. Each reader's error is
+//! divided by the power of its output.
 
 use super::{ChannelStatistics, End, EqualizationGroup};
 use crate::onnx::graph::GraphIndex;
@@ -17,14 +18,14 @@ use crate::quant::{Codes, Grid, Range, params_for_range};
 use crate::scheme::{ScaleKind, Scheme};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The model around a group.
+/// The model around a group, with its statistics.
 #[derive(Clone, Copy)]
 pub struct Setting<'a> {
     /// The prepared graph.
     pub graph: &'a GraphProto,
     /// Index of the graph.
     pub index: &'a GraphIndex<'a>,
-    /// Where it is quantized.
+    /// The quantizers of the graph.
     pub placement: &'a Placement,
     /// Types of the quantizers.
     pub scheme: &'a Scheme,
@@ -34,57 +35,58 @@ pub struct Setting<'a> {
     pub least_share: f32,
 }
 
-/// Channel scales that other groups give the weights of a node, by node and whether they are of the output channels.
+/// Channel scales that other groups give to weights, by the node's position and whether they belong to output channels.
 pub type OtherScales = BTreeMap<(usize, bool), Vec<f32>>;
 
-/// Quantization error that grows with the scaled range of the group's tensors.
+/// The quantization error of a tensor of the group, or of a producer's weight, which grows with the scaled range.
 pub struct RangeTerm {
     pub grid: Grid,
-    /// Lowest and highest value per channel of the group; 0 for channels of other tensors.
+    /// Lowest and highest value per channel of the group; 0 for channels that the tensor does not have.
     pub low: Vec<f64>,
     pub high: Vec<f64>,
-    /// Quantization error per channel for step 1 and factor 1.
+    /// Quantization error per channel for step 1 and channel scale 1.
     pub load: Vec<f64>,
 }
 
-/// Quantization error of one reader's weight.
+/// The quantization error of one reader's weight.
 pub struct WeightTerm {
     pub grid: Grid,
     /// Number of rows with scales of their own; rows of a group are adjacent.
     pub n_rows: usize,
-    /// First channel of the equalization group for each group of rows, and the number of channels in each.
+    /// First channel, in the equalization group, that each group of rows reads, and the number of channels that each
+    /// reads.
     pub firsts: Vec<usize>,
     pub n_members: usize,
-    /// Largest absolute value by group, channel and row.
+    /// Largest absolute weight by group of rows, channel and row.
     pub peaks: Vec<f64>,
-    /// Quantization error per row for step 1 and factor 1, by group and channel.
+    /// Quantization error per row for step 1 and channel scale 1, by group of rows and channel.
     pub energy: Vec<f64>,
 }
 
-/// The quantization error of one group.
+/// The quantization error of one group as a function of its channel scales.
 pub struct Objective {
     pub n: usize,
     pub ranges: Vec<RangeTerm>,
     pub weights: Vec<WeightTerm>,
-    /// Largest absolute value of each channel, and of the readers' weights for it.
+    /// Largest absolute value of each channel (`reach`), and of the readers' weights that multiply it (`peak`).
     pub reach: Vec<f64>,
     pub peak: Vec<f64>,
-    /// Largest absolute value of the producers' per-tensor weights.
+    /// Largest absolute value of the producers' per-tensor weights for each channel.
     pub made: Vec<f64>,
     /// Whether the error depends on the channel scales of other groups.
     pub depends: bool,
 }
 
-/// Margin for larger values on other samples, for power-of-two scales: otherwise channel scales would move a range to
-/// just below a power of two.
+/// Factor on ranges with power-of-two scales, a margin for larger values on other samples. Without it, channel scales
+/// would move a range to just below a power of two.
 const MARGIN: f64 = 1.1;
 
-/// Step of the grid for a range; 0 without one.
+/// Returns the step of the grid for a range; 0 if the range gives none.
 pub fn step(grid: &Grid, low: f64, high: f64) -> f64 {
     params_for_range(Range { min: low, max: high }, grid).map_or(0.0, |p| f64::from(p.scale))
 }
 
-/// A reader with its weight.
+/// A reader of the group, with its weight.
 struct GroupReader<'a> {
     end: &'a End,
     weight_channels: WeightChannels,
@@ -96,7 +98,8 @@ struct GroupReader<'a> {
 }
 
 impl Objective {
-    /// The quantization error of `group`; `None` where nothing quantized depends on its channel scales.
+    /// Returns the quantization error of `group`; `None` if nothing quantized depends on its channel scales, or a grid
+    /// is not affine.
     pub fn of(group: &EqualizationGroup, setting: &Setting, others: &OtherScales) -> Option<Objective> {
         let readers: Vec<GroupReader> =
             group.consumers.iter().filter_map(|end| GroupReader::of(end, group.n, setting)).collect();
@@ -166,7 +169,7 @@ impl Objective {
         (known && quantized).then_some(objective)
     }
 
-    /// Whether channel `c` has nonzero values and weights, so that a factor matters.
+    /// Whether channel `c` has nonzero values and weights, so that its channel scale matters.
     pub fn is_live(&self, c: usize) -> bool {
         self.reach[c] > 0.0 && self.peak[c] > 0.0
     }
@@ -181,7 +184,7 @@ impl Objective {
         let Some((grid, per_row)) = weight_grid(end, setting) else { return };
         let (n_in, n_out) = (weight_channels.n_in_per_group(), weight_channels.n_out_per_group());
         let statistic = &setting.statistics[&end.tensor];
-        // Values per channel of the group that a row multiplies.
+        // Number of values per channel of the group that a row multiplies.
         let per_channel = end.channels.run.min(n_in) as f64 * weight_channels.area as f64;
         let energy = |c: usize| statistic.mean_square(c - end.channels.first) * per_channel / power / 12.0;
         let out = others.get(&(end.node, true));
@@ -206,7 +209,7 @@ impl Objective {
             let peak = &mut term.peaks[(group * n_members + member) * rows + row];
             *peak = peak.max(f64::from((value / by).abs()));
         }
-        // A row's error in the units of its output without the other channel scales.
+        // The error of a row refers to its output without the channel scales of other groups.
         let scaled = out
             .filter(|_| !per_row)
             .map_or(1.0, |out| out.iter().map(|s| f64::from(*s) * f64::from(*s)).sum::<f64>() / out.len() as f64);
@@ -259,7 +262,7 @@ impl<'a> GroupReader<'a> {
     }
 }
 
-/// The nodes of the group that values quantized by `quantizer` reach.
+/// Returns the positions of the nodes that values quantized by `quantizer` reach through tensors of the group.
 fn reached(quantizer: &ActivationQuantizer, group: &EqualizationGroup, setting: &Setting) -> BTreeSet<usize> {
     let mut reached = BTreeSet::new();
     let mut pending: Vec<usize> = quantizer.edges.iter().map(|(node, _)| *node).collect();
@@ -279,8 +282,8 @@ fn weight_values(end: &End, setting: &Setting) -> Option<Vec<f32>> {
     setting.index.floats(name)
 }
 
-/// The grid of a node's weight, where it is quantized, and whether every row has its own scale. `None` for scales along
-/// the input channels: they absorb every factor, so the error does not depend on it.
+/// Returns the grid of a node's weight, and whether every row has its own scale. `None` if the weight is not quantized,
+/// or if its scales are along the input channels: these absorb every factor, so that the error does not depend on it.
 fn weight_grid(end: &End, setting: &Setting) -> Option<(Grid, bool)> {
     let quantizer = setting.placement.weights.iter().find(|w| w.edges.contains(&(end.node, end.slot)))?;
     let grid = setting.scheme.types.get(&quantizer.qtype)?.grid();

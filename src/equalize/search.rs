@@ -1,8 +1,8 @@
 //! Finds the equalization groups of a graph.
 //!
-//! From the input of every layer with a constant weight the search goes to the tensor's producer and its other readers,
-//! until every path ends at a constant that can absorb the channel scales. One path without such a constant skips the
-//! whole group, with the reason.
+//! From the input of every layer with a constant weight, the search goes to the tensor's producer and other readers,
+//! until every path ends at a constant that can absorb the channel scales. If one path ends without such a constant,
+//! the whole group is skipped, with the reason.
 
 mod operands;
 
@@ -16,7 +16,7 @@ use crate::onnx::value_info::ValueInfos;
 use crate::onnx::weight_channels::WeightChannels;
 use std::collections::BTreeSet;
 
-/// Every group of `graph`, and the layer inputs that are in none. Each tensor is in at most one group.
+/// Returns every group of `graph`, and the layer inputs that are in no group. Each tensor is in at most one group.
 pub fn find(graph: &GraphProto, value_info: &ValueInfos) -> (Vec<EqualizationGroup>, Vec<Skipped>) {
     let index = GraphIndex::new(graph);
     let (mut groups, mut skipped): (Vec<EqualizationGroup>, Vec<Skipped>) = (Vec::new(), Vec::new());
@@ -35,7 +35,8 @@ pub fn find(graph: &GraphProto, value_info: &ValueInfos) -> (Vec<EqualizationGro
     (groups, skipped)
 }
 
-/// The input of a layer with a constant weight, and its channels. A Mul by one factor per channel counts as a layer.
+/// Returns the input of a layer with a constant weight, and the input's channels. A Mul by one factor per channel
+/// counts as a layer.
 pub(super) fn layer_input<'a>(
     node: &'a NodeProto,
     index: &GraphIndex,
@@ -57,7 +58,7 @@ pub(super) fn layer_input<'a>(
     Some((tensor, Channels { axis, run: 1, first: 0, n: weight_channels.n_in }))
 }
 
-/// The axis of a layer's input channels.
+/// Returns the axis of a layer's input channels.
 fn input_axis(node: &NodeProto, rank: usize) -> usize {
     match node.op_type() {
         "Conv" | "ConvTranspose" => 1,
@@ -73,7 +74,7 @@ fn group(
     channels: Channels,
 ) -> Result<EqualizationGroup, Reason> {
     let (mut tensor, mut channels) = (tensor.to_string(), channels);
-    // No tensor needs to be a start twice.
+    // No tensor is a start twice, which bounds the number of starts.
     for _ in 0..=graph.node.len() {
         let group = EqualizationGroup { tensor: tensor.clone(), n: channels.n, ..EqualizationGroup::default() };
         let mut growth = Growth { graph, index, value_info, group, shifted: BTreeSet::new(), pending: Vec::new() };
@@ -89,8 +90,8 @@ fn group(
 
 enum Stop {
     Skipped(Reason),
-    /// The channels are wider than the layer shows, after a Concat or before a Flatten: the search starts again from
-    /// there.
+    /// The layer reads a part of the group's channels, as behind a Concat, or entries of them, as behind a Flatten. The
+    /// search starts again from this tensor.
     Wider(String, Channels),
 }
 
@@ -105,7 +106,7 @@ struct Growth<'a> {
     index: &'a GraphIndex<'a>,
     value_info: &'a ValueInfos,
     group: EqualizationGroup,
-    /// Nodes whose constant summand is already scaled.
+    /// Positions of nodes whose constant summand is already scaled.
     shifted: BTreeSet<usize>,
     /// Tensors to visit.
     pending: Vec<(String, Channels)>,
@@ -206,7 +207,7 @@ impl Growth<'_> {
         Ok(())
     }
 
-    /// Planes that a reshape turned into entries: a new start with whole channels.
+    /// Returns a new start with whole channels at `input`, if `node` is a reshape that turned planes into entries.
     fn coarser(&self, node: &NodeProto, input: &str) -> Option<Stop> {
         let shape = self.value_info.shape(input)?;
         let planes = matches!(node.op_type(), "Flatten" | "Reshape") && shape.len() > 2;
@@ -214,7 +215,7 @@ impl Growth<'_> {
         planes.then(|| Stop::Wider(input.to_string(), channels))
     }
 
-    /// The position of the channels beyond a node that lets channel scales pass.
+    /// Returns the position of the channels beyond a node that lets channel scales pass.
     fn through(&self, node: &NodeProto, near: &str, far: &str, channels: Channels, way: Way) -> Result<Channels, Stop> {
         self.ensure_open(node)?;
         let axes = self.index.axes(node).unwrap_or_default();
@@ -222,7 +223,7 @@ impl Growth<'_> {
         passed(node, &axes, channels, near, far, way).ok_or_else(|| self.refused(node))
     }
 
-    /// Fails where a node's constants do not let channel scales pass.
+    /// Fails if the constants of a node do not let channel scales pass.
     fn ensure_open(&self, node: &NodeProto) -> Result<(), Stop> {
         let operand = |slot: usize| node.input.get(slot).filter(|name| !name.is_empty());
         match node.op_type() {

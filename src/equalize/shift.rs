@@ -1,7 +1,7 @@
 //! Offsets per channel that are subtracted from a tensor and added back by the biases of its readers.
 //!
-//! For a reader `W x + b` and offsets c, `W (x - c) + (b + W c)` is the same in float. Centred channels make better use
-//! of a symmetric grid, and of one that all channels share. Source: Outlier Suppression+ (Wei et al. 2023, arXiv
+//! For a reader `W x + b` and offsets c, `W (x - c) + (b + W c)` is the same in float. Centered channels make better
+//! use of a symmetric grid, and of a grid that all channels share. Source: Outlier Suppression+ (Wei et al. 2023, arXiv
 //! 2304.09145, section 4.1).
 
 use super::{End, EqualizationGroup};
@@ -10,7 +10,8 @@ use crate::onnx::graph::GraphIndex;
 use crate::onnx::node;
 use crate::onnx::proto::GraphProto;
 
-/// The bias of a Gemm, or the constant that an Add adds to a MatMul's output. Only this node may read it.
+/// Returns the name of a Gemm's bias, or of the constant that an Add adds to a MatMul's output; `None` if there is none
+/// or another node reads it.
 pub fn own_bias<'a>(graph: &'a GraphProto, index: &GraphIndex<'a>, node_idx: usize) -> Option<&'a str> {
     let layer = &graph.node[node_idx];
     let bias = match layer.op_type() {
@@ -24,8 +25,8 @@ pub fn own_bias<'a>(graph: &'a GraphProto, index: &GraphIndex<'a>, node_idx: usi
     index.has_only(bias, 1).then_some(bias)
 }
 
-/// The edits that shift a group's channels by `offsets`: of the last constant summand of its tensor, and of its
-/// readers' biases. `None` where one of these is missing or belongs to other nodes, too.
+/// Returns the edits that shift a group's channels by `offsets`: new values for the constant summand of the tensor's
+/// producer, and for the readers' biases. `None` if one of these constants is missing, or if other nodes read it.
 pub fn shift(
     group: &EqualizationGroup,
     graph: &GraphProto,

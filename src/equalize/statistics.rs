@@ -6,10 +6,10 @@ use crate::onnx::value_info::ValueInfos;
 use crate::place::Placement;
 use std::collections::BTreeMap;
 
-/// Number of imagined values per channel that have the usual range of the tensor's channels.
+/// Number of assumed further values per channel that have the usual range of the tensor's channels.
 ///
-/// A fully connected layer has one value per sample, a Conv thousands. Without these, channels that fired on no sample
-/// would get the largest channel scales.
+/// A fully connected layer has one value per channel and sample, a Conv thousands. Without these values, channels that
+/// are 0 on all samples would get the largest channel scales.
 const UNSEEN: f32 = 32.0;
 
 /// A tensor to observe, and the position of its channels, counted from 0.
@@ -17,11 +17,11 @@ const UNSEEN: f32 = 32.0;
 pub struct ObservedTensor {
     /// ONNX name.
     pub tensor: String,
-    /// Its channels; one channel for a tensor in no group.
+    /// Channels of the tensor. A tensor in no group has one channel.
     pub channels: Channels,
 }
 
-/// Statistics of one tensor's unscaled values over the samples; NaN is ignored.
+/// Statistics of one tensor's unscaled values over the samples. Minimum and maximum ignore NaN.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChannelStatistics {
     channels: Channels,
@@ -35,7 +35,7 @@ pub struct ChannelStatistics {
 }
 
 impl ChannelStatistics {
-    /// Empty statistics.
+    /// Returns empty statistics.
     pub fn new(channels: Channels) -> ChannelStatistics {
         let channels = Channels { first: 0, ..channels };
         ChannelStatistics {
@@ -48,7 +48,7 @@ impl ChannelStatistics {
         }
     }
 
-    /// Adds a tensor's values, in row-major order; ignores them where the shape does not fit the channels.
+    /// Adds a tensor's values, in row-major order. Ignores them if the shape does not fit the channels.
     pub fn observe(&mut self, shape: &[usize], values: &[f32]) {
         if !self.channels.fits(shape) || values.is_empty() {
             return;
@@ -84,8 +84,8 @@ impl ChannelStatistics {
         self.n_values += other.n_values;
     }
 
-    /// The smallest range to assume for a channel: the median over the channels times the share of imagined values, or
-    /// times `least_share` if that is larger.
+    /// Returns the smallest range to assume for a channel: the median over the channels times the share of assumed
+    /// values, or times `least_share` if that is larger.
     pub fn least_reach(&self, least_share: f32) -> f32 {
         let mut reaches: Vec<f32> = self.min.iter().zip(&self.max).map(|(min, max)| max.max(-min)).collect();
         reaches.retain(|reach| *reach > 0.0 && reach.is_finite());
@@ -97,20 +97,20 @@ impl ChannelStatistics {
         *median * (UNSEEN / (UNSEEN + self.n_values as f32)).max(least_share)
     }
 
-    /// Mean square of a channel's values.
+    /// Returns the mean square of a channel's values.
     pub fn mean_square(&self, channel: usize) -> f64 {
         self.sum_squares[channel] / self.n_values.max(1) as f64
     }
 
-    /// Mean square of all values.
+    /// Returns the mean square of all values.
     pub fn mean_square_of_all(&self) -> f64 {
         let sum: f64 = (0..self.channels.n).map(|channel| self.mean_square(channel)).sum();
         sum / self.channels.n.max(1) as f64
     }
 }
 
-/// The tensors whose statistics decide about channel scales: quantized ones, the inputs of the groups' readers, and the
-/// inputs of their producers.
+/// Returns the tensors whose statistics decide about channel scales: the quantized tensors of groups, the inputs of the
+/// groups' readers, and the inputs of their producers.
 pub fn observed_tensors(
     groups: &[EqualizationGroup],
     graph: &GraphProto,

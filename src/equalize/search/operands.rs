@@ -1,4 +1,4 @@
-//! The ends of a group and their constants: weights, gains, channel scales and summands.
+//! Adds the ends of a group and their constants: weights, gains, factors per channel and summands.
 
 use super::super::edit::ScaledConstant;
 use super::{Channels, End, Growth, Reason, Stop, Way, input_axis};
@@ -8,11 +8,12 @@ use crate::onnx::proto::NodeProto;
 use crate::onnx::tensor::{self, DataType};
 use crate::onnx::weight_channels::WeightChannels;
 
-/// Slot of the constant, its entries along the channel axis if it has one per channel, and the other operand.
+/// Input index of the constant, its entries along the channel axis if it has one value per channel, and the other
+/// operand.
 type ConstantOperand<'n> = (usize, Option<Entries>, &'n str);
 
 impl Growth<'_> {
-    /// The weight at the second input.
+    /// Returns the channels of the weight at the node's second input.
     pub(super) fn weight_channels(&self, node: &NodeProto) -> Result<WeightChannels, Reason> {
         let no_weight = || Reason::NoWeight(node_name(node).to_string());
         let shape = self.constant_shape(node, node.input.get(1).ok_or_else(no_weight)?)?;
@@ -24,7 +25,7 @@ impl Growth<'_> {
         shape.ok_or_else(|| Reason::NoWeight(node_name(node).to_string()))
     }
 
-    /// Adds a constant to the scaled ones.
+    /// Adds a constant that the channel scales multiply or divide.
     pub(super) fn edit(
         &mut self,
         name: &str,
@@ -37,7 +38,7 @@ impl Growth<'_> {
         if stored.is_none_or(|stored| stored.data_type() != DataType::Float as i32) {
             return Err(Reason::NoWeight(tensor));
         }
-        // Changing it must not affect other nodes.
+        // A change of the constant must not affect other nodes.
         if !self.index.has_only(name, 1) {
             return Err(Reason::Shared(tensor));
         }
@@ -45,7 +46,7 @@ impl Growth<'_> {
         Ok(())
     }
 
-    /// Adds a layer that produces or reads the tensor.
+    /// Adds a layer with a weight that produces or reads the tensor.
     pub(super) fn layer(&mut self, node_idx: usize, tensor: &str, channels: Channels, way: Way) -> Result<(), Stop> {
         let node = &self.graph.node[node_idx];
         let weight_channels = self.weight_channels(node)?;
@@ -76,7 +77,7 @@ impl Growth<'_> {
         }
     }
 
-    /// Adds gain and bias of a normalization, both one per channel.
+    /// Adds a normalization as a producer, with its gain and bias, both with one value per channel.
     pub(super) fn gain(&mut self, node_idx: usize, tensor: &str, channels: Channels) -> Result<(), Stop> {
         let node = &self.graph.node[node_idx];
         let rank = self.shape(tensor)?.len();
@@ -101,7 +102,7 @@ impl Growth<'_> {
         Ok(())
     }
 
-    /// The constant operand of a node with two inputs, and the other operand.
+    /// Returns the constant operand of a node with two inputs, and the other operand; `None` if neither is constant.
     fn constant_operand<'n>(
         &self,
         node: &'n NodeProto,
@@ -128,7 +129,7 @@ impl Growth<'_> {
         Ok(Some((slot, entries, other)))
     }
 
-    /// Adds a constant summand, which is divided like the tensor; once per node.
+    /// Adds the constant summand of a node, once. The channel scales divide it like the tensor.
     fn summand(
         &mut self,
         node_idx: usize,
@@ -144,7 +145,7 @@ impl Growth<'_> {
         Ok(())
     }
 
-    /// Follows a product or sum that produces or reads the tensor.
+    /// Follows a Mul, Add or Sub that produces or reads the tensor.
     pub(super) fn elementwise(
         &mut self,
         node_idx: usize,
