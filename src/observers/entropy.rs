@@ -13,8 +13,8 @@ const START_BIN: usize = 128;
 ///
 /// The bin at zero takes its neighbor's count, so that a ReLU's zeros do not dominate. For a threshold of `i` bins, P
 /// is the first `i` bins with all outliers added to the last, and Q is P without outliers averaged over the non-empty
-/// bins of each of N levels. N is the number of levels for absolute values: `2^(bits-1)` where values have both signs,
-/// `2^bits` where the grid has one sign. Ties take the wider range. On an asymmetric grid the threshold clips both
+/// bins of each of N levels. N is the number of levels for absolute values: `2^bits` if the range has one sign and the
+/// grid is not centered, else `2^(bits-1)`. Ties take the wider range. On an asymmetric grid the threshold clips both
 /// ends.
 ///
 /// Source: S. Migacz, "8-bit Inference with TensorRT", GTC 2017; pytorch-quantization's

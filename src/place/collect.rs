@@ -150,7 +150,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Adds a use of a constant. Returns the index of its weight.
+    /// Adds a use of a constant. Returns the constant's index in [`Placement::weights`].
     fn add_weight(
         &self,
         placement: &mut Placement,
@@ -192,8 +192,8 @@ impl<'a> Draft<'a> {
         initializer.is_some_and(|tensor| tensor.data_type() == DataType::Float as i32)
     }
 
-    /// The bias of a node, with its own type where `qtype` names one. An int32 bias must be a vector, and the input
-    /// quantized.
+    /// Returns the bias of a node, with its own type if `qtype` names one. An int32 bias must be a vector, and the
+    /// node's input must be quantized.
     fn bias_of(&self, node_idx: usize, weight: usize, qtype: Option<&String>) -> Option<BiasQuantizer> {
         let node = &self.graph.node[node_idx];
         let tensor = node.input.get(2).filter(|name| self.is_float_initializer(name))?;

@@ -36,8 +36,8 @@ impl Draft<'_> {
         node.op_type() == "Gather" && node.input.first().is_some_and(|name| self.is_constant(name))
     }
 
-    /// Returns the node that produces `tensor`, or produces the tensor that operators then only move. A Gather from a
-    /// constant table is no such move.
+    /// Returns the node that produces `tensor`, looked for before operators that only move values. A Gather from a
+    /// constant table does not count as a move.
     fn producer_behind_moves(&self, tensor: &str) -> Option<usize> {
         let is_mover = |node_idx: usize| trace::MOVES.contains(&self.graph.node[node_idx].op_type());
         let mut behind = self.back_through(tensor, |op| trace::MOVES.contains(&op));

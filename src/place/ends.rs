@@ -15,8 +15,8 @@ pub enum NetworkEnd {
 }
 
 impl Draft<'_> {
-    /// Returns the layers at an end of the network. Layers are nodes of `ops` (of all operators with a weight row if
-    /// empty) that have a constant weight and may still be quantized.
+    /// Returns the layers at an end of the network, as [`layers_at_end`] does. Layers are nodes of `ops` (of all
+    /// operators with a weight row if empty) that have a constant weight and may still be quantized.
     pub(super) fn end_layers(&self, end: NetworkEnd, ops: &[String]) -> Vec<usize> {
         let is_layer = |node_idx: usize| {
             let op = self.graph.node[node_idx].op_type();

@@ -25,7 +25,7 @@ fn quantize_weighted_inputs(draft: &mut Draft, _: &RuleCall) {
     }
 }
 
-/// Quantizes only the weight where the table has no type for the other operand. Source: ONNX Runtime,
+/// Quantizes only the weight of an operator if the table has no type for the other operand. Source: ONNX Runtime,
 /// `matmul_nbits_quantizer.py`.
 pub const QUANTIZE_WEIGHTS_ALONE: Rule = Rule {
     name: "quantize_weights_alone",

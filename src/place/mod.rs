@@ -2,7 +2,7 @@
 //!
 //! In: a prepared graph, types and shapes of its tensors, a [`Scheme`]. Out: a [`Placement`]: the tensors to quantize
 //! with the uses that read them quantized, and every node that stays float with the reason. It uses no data. [`RULES`]
-//! is the open list of placement rules; a table names those it wants, in the order in which they run.
+//! is the open list of placement rules; a table names the rules that it wants, in the order in which they run.
 
 mod assigned;
 mod attention;
@@ -138,17 +138,17 @@ pub struct ActivationQuantizer {
     /// Whether a linear layer of a transformer reads it. Its range must then hold all values, because the outliers
     /// carry information.
     pub linear: bool,
-    /// The Clip or Relu that produces the tensor, if it may be removed where the range clips the same.
+    /// The Clip or Relu that produces the tensor, if it may be removed when the quantized range ends at its bounds.
     pub clip: Option<clips::FoldableClip>,
     /// Number of the sharing group: quantizers with the same number share quantization parameters.
     pub group: usize,
     /// Parameters that the table prescribes for the producer's output.
     pub fixed: Option<FixedGrid>,
-    /// How a Softmax uses it, where nothing else does.
+    /// Role of the tensor for a Softmax, if nothing else uses it.
     pub softmax: Option<SoftmaxRole>,
     /// The rule that marked it.
     pub rule: &'static str,
-    /// Why, in words.
+    /// The reason, in words.
     pub reason: String,
 }
 
@@ -174,7 +174,7 @@ pub struct WeightQuantizer {
     pub edges: Vec<Edge>,
     /// The name of the activation whose quantization parameters it shares; `None` for its own.
     pub shares_with: Option<String>,
-    /// How a Softmax uses it, where nothing else does.
+    /// Role of the tensor for a Softmax, if nothing else uses it.
     pub softmax: Option<SoftmaxRole>,
 }
 
@@ -215,7 +215,7 @@ pub struct FloatNode {
     pub cause: FloatCause,
     /// The rule that left it float; empty where no rule did.
     pub rule: &'static str,
-    /// Why, in words.
+    /// The reason, in words.
     pub reason: String,
 }
 

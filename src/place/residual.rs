@@ -31,7 +31,7 @@ fn residual_add_longest_path_float(draft: &mut Draft, _: &RuleCall) {
                 Some((a, b)) if a > b => 0,
                 _ => 1,
             },
-            // Nothing can be fused where one input is the very convolution that the other path starts from.
+            // Nothing can be fused if one input comes directly from the convolution at which the other path starts.
             (Some(a), None) if draft.is_ancestor(a, second) && a == first => continue,
             (None, Some(b)) if draft.is_ancestor(b, first) && b == second => continue,
             (Some(_), None) => 0,

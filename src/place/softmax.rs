@@ -59,7 +59,7 @@ fn role(
             _ => None,
         }
     };
-    // One reader by an Add makes the role `Addend`. One reader that leads to no Softmax leaves the tensor without a
+    // An Add among the readers makes the role `Addend`. A reader that leads to no Softmax leaves the tensor without a
     // role.
     let uses: Option<Vec<SoftmaxRole>> = index.value_readers(tensor).map(of_use).collect();
     uses?.into_iter().max()

@@ -1,4 +1,4 @@
-//! The integers of a weight, in one byte each where all of them fit.
+//! The integers of a weight, in one byte each if all of them fit.
 
 /// A list of integers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

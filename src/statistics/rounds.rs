@@ -29,7 +29,7 @@ pub struct Round {
     pub n_samples: usize,
     /// Number of ranges that the round changed by more than a step.
     pub n_changed: usize,
-    /// The tensor whose range changed most; absent in the first round, and where a tensor had no value.
+    /// The tensor whose range changed most; absent in the first round, and if a tensor had no value.
     pub tensor: Option<String>,
     /// The change of that tensor's range, in steps.
     pub steps: Option<f64>,
