@@ -1,6 +1,6 @@
 //! A graph for Q/DQ rules: every QuantizeLinear and DequantizeLinear with its decoded parameters.
 //!
-//! Any model may come here: nothing is assumed, and a missing input is a value.
+//! Any model is accepted, even an invalid one. A missing or unreadable input is a variant of [`NodeInput`].
 
 use super::qdq_node::{NodeInput, QdqNode, QdqOperator, Role};
 use crate::onnx::graph::GraphIndex;
@@ -14,15 +14,15 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Maximum length of a chain of nodes. An invalid graph may hold a cycle.
 const MAX_CHAIN: usize = 16;
 
-/// The graph and its Q/DQ nodes.
+/// A graph and its Q/DQ nodes.
 pub struct QdqGraph<'a> {
     /// The model.
     pub model: &'a ModelProto,
-    /// Its main graph.
+    /// The model's main graph.
     pub graph: &'a GraphProto,
-    /// Producers and consumers.
+    /// Index of producers and consumers.
     pub index: GraphIndex<'a>,
-    /// Every QuantizeLinear and DequantizeLinear of the main graph, in its order.
+    /// Every QuantizeLinear and DequantizeLinear of the main graph, in the order of the graph.
     pub qdq_nodes: Vec<QdqNode<'a>>,
     value_info: ValueInfos,
     constants: BTreeMap<&'a str, Cow<'a, TensorProto>>,
@@ -30,7 +30,7 @@ pub struct QdqGraph<'a> {
 }
 
 impl<'a> QdqGraph<'a> {
-    /// Reads the model; `None` where it has no graph.
+    /// Reads the model; `None` if it has no graph.
     pub fn new(model: &'a ModelProto) -> Option<QdqGraph<'a>> {
         let graph = model.graph.as_ref()?;
         let mut constants: BTreeMap<&str, Cow<TensorProto>> = BTreeMap::new();
@@ -127,7 +127,7 @@ impl<'a> QdqGraph<'a> {
         }
     }
 
-    /// Whether the tensor is constant, possibly after Q and DQ.
+    /// Whether the tensor is constant, possibly behind Q, DQ and operators that only move or cast values.
     pub fn is_constant(&self, tensor: &str) -> bool {
         let mut tensor = tensor;
         for _ in 0..MAX_CHAIN {
@@ -145,12 +145,12 @@ impl<'a> QdqGraph<'a> {
         false
     }
 
-    /// The constant with this name, from an initializer or a Constant node.
+    /// Returns the constant with this name, from an initializer or a Constant node.
     pub fn constant(&self, tensor: &str) -> Option<&TensorProto> {
         self.constants.get(tensor).map(Cow::as_ref)
     }
 
-    /// The shape of `tensor`, where the model has it.
+    /// Returns the shape of `tensor`, if it is known.
     pub fn shape(&self, tensor: &str) -> Option<Vec<usize>> {
         match self.constants.get(tensor) {
             Some(tensor) => crate::onnx::tensor::shape(tensor).ok(),
@@ -165,7 +165,7 @@ impl<'a> QdqGraph<'a> {
         qdq.operator == QdqOperator::Dequantize && source.is_some_and(|source| source.same_grid(qdq))
     }
 
-    /// Every Q, and every DQ that does not repeat its Q.
+    /// Returns every Q, and every DQ that does not repeat the parameters of its Q.
     pub fn distinct(&self) -> impl Iterator<Item = &QdqNode<'a>> {
         self.qdq_nodes.iter().filter(|qdq| !self.repeats_its_quantize(qdq))
     }
@@ -175,30 +175,30 @@ impl<'a> QdqGraph<'a> {
         matches!(self.value_info.data_type(tensor), Some(1 | 10 | 16))
     }
 
-    /// The Q or DQ that produces `tensor`.
+    /// Returns the Q or DQ that produces `tensor`.
     pub fn qdq_of(&self, tensor: &str) -> Option<&QdqNode<'a>> {
         self.by_output.get(tensor).and_then(|&i| self.qdq_nodes.get(i))
     }
 
-    /// The DQ that produces `tensor`.
+    /// Returns the DQ that produces `tensor`.
     pub fn dequantize_of(&self, tensor: &str) -> Option<&QdqNode<'a>> {
         self.qdq_of(tensor).filter(|qdq| qdq.operator == QdqOperator::Dequantize)
     }
 
-    /// Nodes that read `tensor`, with the input index.
+    /// Returns the nodes that read `tensor`, with the input index.
     pub fn users(&self, tensor: &str) -> Vec<(&'a NodeProto, usize)> {
         let uses = self.index.consumers(tensor).iter();
         uses.filter_map(|&(node, input)| Some((self.graph.node.get(node)?, input))).collect()
     }
 
-    /// The Q nodes that read `tensor`.
+    /// Returns the Q nodes that read `tensor`.
     pub fn quantizes_of(&self, tensor: &str) -> Vec<&QdqNode<'a>> {
         let outputs = self.users(tensor).into_iter().filter(|(_, input)| *input == 0);
         let readers = outputs.filter_map(|(node, _)| self.qdq_of(node.output.first()?));
         readers.filter(|qdq| qdq.operator == QdqOperator::Quantize).collect()
     }
 
-    /// Nodes that read `tensor` directly or after Q, DQ and operators that only move values.
+    /// Returns the nodes that read `tensor` directly, or behind Q, DQ and operators that only move or cast values.
     pub fn operators_behind(&self, tensor: &str) -> Vec<(&'a NodeProto, usize)> {
         let mut open = vec![tensor];
         let mut seen = BTreeSet::from([tensor]);
@@ -218,7 +218,7 @@ impl<'a> QdqGraph<'a> {
         found
     }
 
-    /// Version of the operator set `domain`; the default set is "".
+    /// Returns the version of the operator set `domain`; the default set is "".
     pub fn opset(&self, domain: &str) -> Option<i64> {
         let is_default = |name: &str| matches!(name, "" | "ai.onnx");
         let same = |name: &str| name == domain || (is_default(name) && is_default(domain));
@@ -233,7 +233,7 @@ fn is_transparent(node: &NodeProto) -> bool {
     )
 }
 
-/// The role of a constant at input `input` of an operator.
+/// Returns the role of a constant at input `input` of an operator.
 pub fn operand_role(op_type: &str, input: usize) -> Role {
     match (op_type, input) {
         ("MatMul", 0 | 1) | ("Gemm", 0) => Role::Weight,

@@ -3,7 +3,7 @@
 use crate::onnx::proto::NodeProto;
 use crate::scheme::RuleCall;
 
-/// Which of the two operators.
+/// The operator of a Q/DQ node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QdqOperator {
     /// QuantizeLinear.
@@ -17,9 +17,9 @@ pub enum QdqOperator {
 pub enum Role {
     /// A tensor that depends on the graph's inputs.
     Activation,
-    /// A constant that a weighted operator multiplies with.
+    /// A constant by which an operator multiplies its input.
     Weight,
-    /// A constant that a weighted operator adds.
+    /// A constant that such an operator, or a normalization, adds.
     Bias,
     /// Any other constant.
     Constant,
@@ -29,7 +29,7 @@ impl Role {
     /// The names of all roles in a table.
     pub const NAMES: &'static [&'static str] = &["activation", "weight", "bias", "constant"];
 
-    /// The name in a table.
+    /// Returns the name of the role in a table.
     pub fn name(self) -> &'static str {
         match self {
             Role::Activation => "activation",
@@ -45,7 +45,7 @@ impl Role {
     }
 }
 
-/// Scale or zero point of one node.
+/// The scale or the zero point of a Q/DQ node.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NodeInput<T> {
     /// The node has no such input.
@@ -59,7 +59,7 @@ pub enum NodeInput<T> {
 }
 
 impl<T> NodeInput<T> {
-    /// The values, where they are constant.
+    /// Returns the values, if they are constant.
     pub fn known(&self) -> Option<&[T]> {
         match self {
             NodeInput::Constant(values, _) => Some(values),
@@ -75,11 +75,11 @@ pub struct QdqNode<'a> {
     pub node: &'a NodeProto,
     /// The operator.
     pub operator: QdqOperator,
-    /// The converted tensor; empty where the node has no input.
+    /// The converted tensor; empty if the node has no input.
     pub input: &'a str,
-    /// The result; empty where the node has no output.
+    /// The result; empty if the node has no output.
     pub output: &'a str,
-    /// Integer element type, as its number in `TensorProto.DataType`, where it is known.
+    /// Integer element type, as its number in `TensorProto.DataType`, if it is known.
     pub data_type: Option<i32>,
     /// Scales.
     pub scale: NodeInput<f32>,
@@ -87,14 +87,14 @@ pub struct QdqNode<'a> {
     pub zero_point: NodeInput<i32>,
     /// Attribute `axis`; ONNX's default is 1.
     pub axis: i64,
-    /// Attribute `block_size`; 0 where it is absent.
+    /// Attribute `block_size`; 0 if it is absent.
     pub block_size: i64,
-    /// The role of the tensor.
+    /// The role of the converted tensor.
     pub role: Role,
 }
 
 impl QdqNode<'_> {
-    /// Whether there is more than one scale.
+    /// Whether the node has several scales, or scales of rank 2 or more.
     pub fn is_per_channel(&self) -> bool {
         match &self.scale {
             NodeInput::Constant(values, shape) => values.len() > 1 || shape.len() > 1,
@@ -124,7 +124,7 @@ impl QdqNode<'_> {
         scales && zero_points && along && types && self.block_size == other.block_size
     }
 
-    /// `scale 0.5, zero point 3`, for messages.
+    /// Returns the parameters as text for messages, such as `scale 5e-1, zero point 3`.
     pub fn parameters(&self) -> String {
         let scale = match self.scale.known() {
             Some([scale]) => format!("scale {scale:e}"),

@@ -1,70 +1,70 @@
-//! The differences of two networks.
+//! Compares the quantization of two networks.
 
 use super::{Parameters, QuantizedNetwork, QuantizedNode, RemovableNode};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Everything in which two networks differ.
+/// The differences between the quantization of two networks.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Differences {
     /// Number of tensors with the same parameters.
     pub n_same: usize,
-    /// Nodes of both networks that are quantized in one of them.
+    /// Nodes of both networks that are quantized in one network only.
     pub quantized_only: OnlyIn<String>,
-    /// Tensors of other types, or with other granularities.
+    /// Tensors whose type or granularity differs.
     pub types: Vec<OtherType>,
-    /// Tensors with other scales or zero points, the largest factor first.
+    /// Tensors whose scales or zero points differ, the largest factor first.
     pub scales: Vec<MovedScale>,
     /// Tensors that are quantized in one network only.
     pub tensors_only: OnlyIn<String>,
-    /// Nodes that one network alone has.
+    /// Nodes that exist in one network only.
     pub nodes_only: OnlyIn<String>,
     /// Counts by operator.
     pub operators: Vec<ByOperator>,
 }
 
-/// Names that one of both has.
+/// Names that only one of the two networks has.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct OnlyIn<T> {
-    /// Those of the first network.
+    /// Names that only the first network has.
     pub a: Vec<T>,
-    /// Those of the second.
+    /// Names that only the second network has.
     pub b: Vec<T>,
 }
 
 impl<T> OnlyIn<T> {
-    /// Whether neither has one.
+    /// Whether both lists are empty.
     pub fn is_empty(&self) -> bool {
         self.a.is_empty() && self.b.is_empty()
     }
 }
 
-/// A tensor with another type.
+/// A tensor whose type or granularity differs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OtherType {
-    /// Its name.
+    /// Name of the tensor.
     pub tensor: String,
-    /// The types.
+    /// Type and granularity in each network, such as `int8 per channel`.
     pub types: [String; 2],
 }
 
 /// A tensor whose scale or zero point moved.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MovedScale {
-    /// Its name.
+    /// Name of the tensor.
     pub tensor: String,
-    /// Second scale over first one, of the channel where they differ most.
+    /// Second scale divided by the first, at the channel where the scales differ most.
     pub factor: f64,
-    /// The scales there.
+    /// The scales of both networks at this channel.
     pub scales: [f32; 2],
-    /// The zero points there.
+    /// The zero points of both networks at this channel.
     pub zero_points: [i32; 2],
-    /// Number of channels that differ, and of all.
+    /// Number of channels that differ, and number of all channels.
     pub n_channels: [usize; 2],
 }
 
 impl MovedScale {
-    /// How far the scale moved: 0 for a factor of 1, the same for a factor and its inverse.
+    /// Returns the size of the change: 0 for a factor of 1, and the same for a factor and its inverse.
     fn size(&self) -> f64 {
         self.factor.ln().abs()
     }
@@ -75,14 +75,14 @@ impl MovedScale {
 pub struct ByOperator {
     /// The operator.
     pub op_type: String,
-    /// Number of nodes.
+    /// Number of nodes in each network.
     pub n_nodes: [usize; 2],
-    /// Number of those that read quantized values.
+    /// Number of quantized nodes in each network.
     pub n_quantized: [usize; 2],
 }
 
 impl Differences {
-    /// Whether there is none.
+    /// Whether there are no differences.
     pub fn is_empty(&self) -> bool {
         self.quantized_only.is_empty()
             && self.types.is_empty()
@@ -119,7 +119,8 @@ pub fn differences(a: &QuantizedNetwork, b: &QuantizedNetwork) -> Differences {
     found
 }
 
-/// The network with the names of `other` for tensors behind nodes that one of both lacks: `other` quantizes those in front of them.
+/// Returns the network with some tensors renamed as in `other`. If one network lacks a removable node, and `other`
+/// quantizes the tensor in front of the node, the tensor behind the node takes that tensor's name.
 fn named_as(network: &QuantizedNetwork, other: &QuantizedNetwork) -> QuantizedNetwork {
     let mut network = network.clone();
     for (name, RemovableNode { node, in_front }) in &network.removable {
@@ -133,12 +134,13 @@ fn named_as(network: &QuantizedNetwork, other: &QuantizedNetwork) -> QuantizedNe
     network
 }
 
-/// Names that are in `one` only.
+/// Returns the names that are in `one` only.
 fn absent<V>(one: &BTreeMap<String, V>, other: &BTreeMap<String, V>) -> Vec<String> {
     one.keys().filter(|name| !other.contains_key(*name)).cloned().collect()
 }
 
-/// How the parameters of a tensor moved, where they did. One scale stands for as many as the other network has.
+/// Returns the change of a tensor's parameters; `None` if nothing changed, or the numbers of scales do not fit. A
+/// single scale stands for all scales of the other network.
 fn moved(name: &str, a: &Parameters, b: &Parameters) -> Option<MovedScale> {
     let n = a.scales.len().max(b.scales.len());
     let fits = |parameters: &Parameters| [1, n].contains(&parameters.scales.len());

@@ -1,7 +1,8 @@
-//! How the quantization of two networks differs.
+//! Finds the differences between the quantization of two networks.
 //!
-//! In: two quantized models from any tools, or sidecars. Out: [`Differences`]: nodes that are quantized in one of them, scales
-//! and zero points that moved, other types, other nodes. It runs no model and says nothing about which one is better.
+//! In: two quantized models from any tools, or sidecars. Out: [`Differences`]: nodes that are quantized in one network
+//! only, scales and zero points that moved, types that differ, nodes that one network lacks. It runs no model, and does
+//! not say which network is better.
 
 mod compare;
 mod of_model;
@@ -14,7 +15,7 @@ pub use of_sidecar::of_record;
 use crate::check::Role;
 use std::collections::BTreeMap;
 
-/// The input with the weights of an operator, where it is a constant.
+/// Returns the input that holds the weights of an operator, if it is constant.
 fn weight_of<'a>(op_type: &str, inputs: &'a [String], is_constant: impl Fn(&str) -> bool) -> Option<&'a str> {
     let operands = match op_type {
         "Conv" | "ConvTranspose" | "LSTM" | "GRU" | "RNN" => inputs.get(1..2),
@@ -24,7 +25,7 @@ fn weight_of<'a>(op_type: &str, inputs: &'a [String], is_constant: impl Fn(&str)
     operands?.iter().map(String::as_str).find(|input| is_constant(input))
 }
 
-/// The name of a constant, by the node that reads it.
+/// Returns a name for a constant, from the node that reads it.
 fn constant_name(node: &str, role: Role, input: usize) -> String {
     match role {
         Role::Weight | Role::Bias => format!("{node} {}", role.name()),
@@ -37,35 +38,36 @@ fn constant_name(node: &str, role: Role, input: usize) -> String {
 pub struct QuantizedNetwork {
     /// Nodes by name, without QuantizeLinear and DequantizeLinear.
     pub nodes: BTreeMap<String, QuantizedNode>,
-    /// Quantized tensors by name: activations by their own, constants by the node that reads them.
+    /// Parameters of quantized tensors. The key is the name of an activation, or the name of a constant after the node
+    /// that reads it.
     pub tensors: BTreeMap<String, Parameters>,
-    /// Nodes that a tool may remove, by the tensor behind them: where one is gone, the tensor in front of it is quantized in place
-    /// of that one.
+    /// Nodes that a tool may remove, by the tensor behind each. If a tool has removed such a node, the tensor in front
+    /// of it is quantized instead of the tensor behind it.
     pub removable: BTreeMap<String, RemovableNode>,
 }
 
 /// A node that a tool may remove, as the grid behind it saturates at its bounds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemovableNode {
-    /// Its name.
+    /// Name of the node.
     pub node: String,
-    /// The tensor in front of it.
+    /// The tensor in front of the node.
     pub in_front: String,
 }
 
 /// Operators that a tool may remove.
 const REMOVABLE: &[&str] = &["Relu", "Clip"];
 
-/// A node.
+/// A node of a network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuantizedNode {
-    /// Its operator.
+    /// Operator of the node.
     pub op_type: String,
-    /// Whether it reads quantized values; of a node with weights, whether these are quantized.
+    /// Whether the node reads quantized values. For a node with weights, whether the weights are quantized.
     pub is_quantized: bool,
 }
 
-/// Parameters of a tensor.
+/// The quantization parameters of a tensor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parameters {
     /// Integer type, in ONNX's spelling.
@@ -77,7 +79,7 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// Type and granularity, as `int8 per channel`.
+    /// Returns type and granularity as text, such as `int8 per channel`.
     fn describe(&self) -> String {
         let how = match self.scales.len() {
             0 => " with computed scales",

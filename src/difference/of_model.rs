@@ -1,4 +1,4 @@
-//! The quantization of a model.
+//! Reads the quantization of a model.
 
 use super::{Parameters, QuantizedNetwork, QuantizedNode, REMOVABLE, RemovableNode, constant_name, weight_of};
 use crate::check::{QdqNode, QdqOperator, Role, operand_role};
@@ -36,7 +36,7 @@ pub fn of_model(model: ModelProto) -> QuantizedNetwork {
                 let is_first = tensors.quantizer(root).is_some_and(|first| first.output == qdq.output);
                 if is_first { vec![tensors.name(root).to_string()] } else { Vec::new() }
             }
-            // Where float values are stored, the pair in front is the same.
+            // A constant that is stored in float has a Q in front of its DQ, with the same parameters.
             (_, QdqOperator::Quantize) => Vec::new(),
             (_, QdqOperator::Dequantize) => {
                 let readers = tensors.qdq.operators_behind(qdq.output).into_iter();

@@ -1,17 +1,17 @@
-//! The quantization that a sidecar records.
+//! Reads the quantization that a sidecar records.
 
 use super::{Parameters, QuantizedNetwork, QuantizedNode, REMOVABLE, RemovableNode, constant_name, weight_of};
 use crate::check::{Role, operand_role};
 use crate::sidecar::{Encoding, Sidecar};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Reads a sidecar.
+/// Returns the quantization that a sidecar records.
 pub fn of_record(sidecar: &Sidecar) -> QuantizedNetwork {
     let mut quantized = QuantizedNetwork::default();
     let encodings = || sidecar.activation_encodings.iter().chain(&sidecar.param_encodings);
     let readers: BTreeSet<(&str, &str)> =
         encodings().flat_map(|it| it.consumers.iter().map(|node| (node.as_str(), it.name.as_str()))).collect();
-    // The clip of the range stands for these.
+    // The range of the quantizer replaces these nodes.
     let removed: BTreeSet<&str> = encodings().filter_map(|encoding| encoding.removed_node.as_deref()).collect();
     let graph = &sidecar.graph;
     let by_name: BTreeMap<&str, _> = graph.nodes.iter().map(|node| (node.name.as_str(), node)).collect();
@@ -40,7 +40,8 @@ pub fn of_record(sidecar: &Sidecar) -> QuantizedNetwork {
                 let input = node.inputs.iter().position(|input| *input == encoding.name)?;
                 Some((operand_role(&node.op_type, input), input))
             });
-            // Biases that preparation made are no inputs of the graph.
+            // Constants that preparation made are not inputs of the sidecar's graph. One of int32 is a bias, any other
+            // a weight.
             let made = if encoding.output_dtype == "int32" { (Role::Bias, 2) } else { (Role::Weight, 1) };
             let (role, input) = reads.unwrap_or(made);
             quantized.tensors.entry(constant_name(name, role, input)).or_insert_with(|| parameters(encoding));

@@ -1,5 +1,5 @@
-//! The quantized model with each layer on its own: every layer reads the tensors of the float model, so that the error of its
-//! result is what the layer adds.
+//! Makes the quantized model with each layer on its own: every layer reads the tensors of the float model, so that the
+//! error of a layer's result is the error that this layer adds.
 
 use super::stand_ins::{StandIns, is_same};
 use super::tensors::TensorMatch;
@@ -8,17 +8,17 @@ use crate::onnx::node::{make, set_int};
 use crate::onnx::proto::{ModelProto, NodeProto, ValueInfoProto};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The model, and where its inputs come from.
+/// A model with each layer on its own, and the sources of the model's inputs.
 pub struct LayersAlone {
-    /// Results have the names of the quantized model.
+    /// The model. Results of nodes have the names of the quantized model.
     pub model: ModelProto,
-    /// Inputs that are tensors of the float model: their names and positions among the tensors.
+    /// Inputs that are tensors of the float model: the name of each, and its position among the given pairs.
     pub inputs: Vec<(String, usize)>,
-    /// Positions of the quantized model's own inputs that come behind these.
+    /// Positions of the quantized model's own inputs that are still read. They follow `inputs`.
     pub own_inputs: Vec<usize>,
 }
 
-/// The model for some of the pairs; `None` where there is nothing to compute.
+/// Returns the model for the pairs in `tensors` that are not `None`; `None` if there are no such pairs.
 pub fn layers_alone(quantized: &ModelProto, tensors: &[Option<&TensorMatch>]) -> Option<LayersAlone> {
     let stand_ins = StandIns::new(quantized)?;
     let graph = stand_ins.qdq.graph;

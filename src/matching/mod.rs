@@ -1,4 +1,4 @@
-//! Which tensors of a quantized model stand for those of its float model.
+//! Finds the tensors of a quantized model that stand for tensors of its float model.
 //!
 //! In: both models, from any tool. Out: pairs of tensors, the quantized model with QuantizeLinear and DequantizeLinear in
 //! place of operators on integers, and a model in which each layer reads the tensors of the float model. It runs nothing and

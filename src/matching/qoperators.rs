@@ -1,4 +1,4 @@
-//! Operators on integers as float operators between DequantizeLinear and QuantizeLinear.
+//! Replaces operators on integers by float operators between DequantizeLinear and QuantizeLinear.
 //!
 //! Source: ONNX, `QLinearConv`, `QLinearMatMul`; ONNX Runtime, `docs/ContribOperators.md`, and its quantizer's
 //! `onnxruntime/python/tools/quantization/operators`.
@@ -11,18 +11,18 @@ use crate::onnx::proto::{ModelProto, NodeProto, TensorProto};
 use crate::onnx::tensor;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// An input of an operator on integers: positions of the integers, of their scale and of their zero point.
+/// The input indices of an operand of an operator on integers: of the integers, their scale and their zero point.
 type IntegerInput = [usize; 3];
 
-/// How an operator on integers is spelled.
+/// The signature of an operator on integers.
 struct QOperator {
     name: &'static str,
-    /// The float operator.
+    /// Name of the float operator.
     float: &'static str,
     inputs: &'static [IntegerInput],
-    /// Positions of the result's scale and zero point.
+    /// Input indices of the result's scale and zero point.
     output: [usize; 2],
-    /// Position of a bias of int32, whose scale is the product of those of the first two inputs.
+    /// Input index of an int32 bias. Its scale is the product of the scales of the first two operands.
     bias: Option<usize>,
 }
 
@@ -46,7 +46,7 @@ const OPERATORS: &[QOperator] = &[
     unary("QLinearLeakyRelu", "LeakyRelu"),
     unary("QLinearSigmoid", "Sigmoid"),
     unary("QLinearSoftmax", "Softmax"),
-    // Its inputs are triples behind the result's scale and zero point.
+    // The operands, three inputs each, follow the result's scale and zero point.
     QOperator { name: "QLinearConcat", float: "Concat", inputs: &[], output: [0, 1], bias: None },
 ];
 
@@ -54,12 +54,12 @@ const OPERATORS: &[QOperator] = &[
 pub struct AsQdq {
     /// The model.
     pub model: ModelProto,
-    /// Integers of the given model by the name of their new DequantizeLinear.
+    /// Names of integer tensors of the given model, by the name of the new DequantizeLinear that reads them.
     pub integers: BTreeMap<String, String>,
 }
 
-/// The model with Q/DQ in place of QLinearConv and other operators on integers, and a DequantizeLinear behind each
-/// QuantizeLinear. An operator that is not known stays.
+/// Returns the model with Q/DQ in place of QLinearConv and other operators on integers, and with a DequantizeLinear
+/// behind each QuantizeLinear. Unknown operators stay unchanged.
 pub fn as_qdq(mut model: ModelProto) -> AsQdq {
     let mut added = Added::default();
     if let Some(graph) = &mut model.graph {
@@ -80,7 +80,7 @@ pub fn as_qdq(mut model: ModelProto) -> AsQdq {
     AsQdq { model, integers: added.integers }
 }
 
-/// Parts of a graph.
+/// Parts to add to a graph.
 #[derive(Default)]
 struct Added {
     nodes: Vec<NodeProto>,
@@ -120,7 +120,7 @@ impl Added {
     }
 }
 
-/// The nodes in place of one.
+/// The replacement of one node.
 struct Expansion<'a> {
     node: &'a NodeProto,
     index: &'a GraphIndex<'a>,
@@ -133,7 +133,8 @@ impl Expansion<'_> {
         self.node.input.get(i).map_or("", String::as_str)
     }
 
-    /// Nodes and constants; `None` where the node is not as its operator is described, or keeps channels last.
+    /// Returns the nodes and constants of the replacement; `None` if the node does not match the signature, the scale
+    /// of its bias is unknown, or its channels are last.
     fn expanded(mut self, operator: &QOperator) -> Option<Added> {
         let result = self.node.output.first()?;
         if int(self.node, "channels_last", 0) != 0 {
@@ -153,7 +154,7 @@ impl Expansion<'_> {
             inputs.push(self.dequantized(&bias, &scale, "", 0));
         }
         let [scale, zero_point] = operator.output.map(|i| self.input(i).to_string());
-        // A QGemm without them has a float result.
+        // A QGemm without a scale of the result has a float result.
         let float = if scale.is_empty() { result.clone() } else { self.names.fresh(&format!("{result}_float")) };
         let mut node = self.node.clone();
         take(&mut node, "channels_last");
@@ -173,7 +174,7 @@ impl Expansion<'_> {
         Some(self.added)
     }
 
-    /// The axis of the scales of an input.
+    /// Returns the axis of the scales of the operand at `position`.
     fn axis(&self, operator: &QOperator, position: usize) -> i64 {
         match (operator.float, position) {
             ("MatMul", 0) => -2,
@@ -194,7 +195,8 @@ impl Expansion<'_> {
         result
     }
 
-    /// Adds the scales of the bias; `None` where those of the inputs are not constant.
+    /// Adds an initializer with the scales of the bias, and returns its name; `None` if the scales of the operands are
+    /// not constant.
     fn bias_scale(&mut self, triples: &[IntegerInput]) -> Option<String> {
         let scales = |at: &IntegerInput| scale_values(self.index.initializer(self.input(at[1]))?).ok();
         let [input, weight] = [scales(triples.first()?)?, scales(triples.get(1)?)?];

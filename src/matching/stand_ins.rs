@@ -1,4 +1,5 @@
-//! The values of a quantized model that stand for one tensor: the tensor itself, its integers, and these dequantized.
+//! The values of a quantized model that stand for one tensor: the tensor itself, its integers, and the dequantized
+//! integers.
 
 use crate::check::{QdqGraph, QdqNode, QdqOperator};
 use crate::onnx::integers::integer_range;
@@ -8,20 +9,20 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Maximum length of a chain of nodes. An invalid graph may hold a cycle.
 const MAX_CHAIN: usize = 64;
 
-/// A graph in which values on both sides of QuantizeLinear and DequantizeLinear are one tensor, named by its root: the value in
-/// front of the first QuantizeLinear.
+/// A graph in which the values on both sides of QuantizeLinear and DequantizeLinear count as one tensor. The root of a
+/// tensor is the value in front of the first QuantizeLinear.
 pub struct StandIns<'a> {
     /// The graph.
     pub qdq: QdqGraph<'a>,
     /// Tensors that depend on an input of the graph.
     activations: BTreeSet<&'a str>,
-    /// Values that are integers of a QuantizeLinear, or made of these without DequantizeLinear.
+    /// Values that are the integers of a QuantizeLinear, or computed from such integers without a DequantizeLinear.
     integers: BTreeSet<&'a str>,
     /// Values behind each root, in the order of the graph.
     behind: BTreeMap<&'a str, Vec<&'a str>>,
 }
 
-/// The integers of a tensor with one scale.
+/// The integer grid of a tensor with one scale.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct IntegerGrid {
     /// Real units per step.
@@ -31,7 +32,7 @@ pub struct IntegerGrid {
 }
 
 impl<'a> StandIns<'a> {
-    /// Reads a model; `None` where it has no graph.
+    /// Reads a model; `None` if it has no graph.
     pub fn new(model: &'a ModelProto) -> Option<StandIns<'a>> {
         let qdq = QdqGraph::new(model)?;
         let graph = qdq.graph;
@@ -63,7 +64,7 @@ impl<'a> StandIns<'a> {
         Some(tensors)
     }
 
-    /// The nodes, in order of execution.
+    /// Returns the nodes, in order of execution.
     pub fn nodes(&self) -> &'a [NodeProto] {
         &self.qdq.graph.node
     }
@@ -73,7 +74,7 @@ impl<'a> StandIns<'a> {
         self.activations.contains(tensor)
     }
 
-    /// The root of a value.
+    /// Returns the root of a value, which may be the value itself.
     pub fn root<'t>(&self, value: &'t str) -> &'t str
     where
         'a: 't,
@@ -88,20 +89,21 @@ impl<'a> StandIns<'a> {
         root
     }
 
-    /// The float value that readers of a root take: dequantized where there is a DequantizeLinear.
+    /// Returns the float value that readers of a root take: the output of its DequantizeLinear, or the root if it has
+    /// none.
     pub fn read(&self, root: &'a str) -> &'a str {
         let mut behind = self.behind.get(root).into_iter().flatten();
         let dequantized = behind.find(|value| self.qdq.dequantize_of(value).is_some());
         dequantized.copied().unwrap_or(root)
     }
 
-    /// The QuantizeLinear of a root; where integers are its root, the DequantizeLinear.
+    /// Returns the QuantizeLinear of a root, or its DequantizeLinear if the root itself holds integers.
     pub fn quantizer(&self, root: &str) -> Option<&QdqNode<'a>> {
         let behind = || self.behind.get(root).into_iter().flatten().filter_map(|value| self.qdq.qdq_of(value));
         behind().find(|qdq| qdq.operator == QdqOperator::Quantize).or_else(|| behind().next())
     }
 
-    /// The integers of a root, where it has one constant scale.
+    /// Returns the integer grid of a root, if it has one constant scale.
     pub fn grid(&self, root: &str) -> Option<IntegerGrid> {
         let qdq = self.quantizer(root)?;
         let (&[scale], zero_points) = (qdq.scale.known()?, qdq.zero_point.known()) else { return None };
@@ -111,14 +113,15 @@ impl<'a> StandIns<'a> {
         Some(IntegerGrid { scale, ends })
     }
 
-    /// Nodes that read a root or a value behind it, with the input index; without QuantizeLinear and DequantizeLinear.
+    /// Returns the nodes that read a root or a value behind it, with the input index. QuantizeLinear, DequantizeLinear,
+    /// Identity and Dropout are left out.
     pub fn readers(&self, root: &str) -> Vec<(&'a NodeProto, usize)> {
         let behind = self.behind.get(root).into_iter().flatten().copied();
         let uses = [root].into_iter().chain(behind).flat_map(|value| self.qdq.users(value));
         uses.filter(|(node, _)| !is_same(node)).collect()
     }
 
-    /// The name of a root: that of an output of the graph where it, or a value behind it, is one.
+    /// Returns the name of a root, or of a value behind it that is an output of the graph.
     pub fn name<'t>(&self, root: &'t str) -> &'t str
     where
         'a: 't,
@@ -132,12 +135,12 @@ impl<'a> StandIns<'a> {
         matches!(node.op_type(), "QuantizeLinear" | "DequantizeLinear")
     }
 
-    /// Whether a value is integers.
+    /// Whether a value holds integers.
     pub fn is_integer(&self, value: &str) -> bool {
         self.integers.contains(value)
     }
 
-    /// Whether a value is integers, or made of these by DequantizeLinear.
+    /// Whether a value holds integers, or is the output of a DequantizeLinear.
     pub fn is_quantized(&self, value: &str) -> bool {
         self.is_integer(value) || self.qdq.qdq_of(value).is_some()
     }

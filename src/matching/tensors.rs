@@ -1,4 +1,4 @@
-//! TensorPairs of tensors.
+//! Pairs the tensors of a float model with their counterparts in a quantized model.
 
 use super::stand_ins::{IntegerGrid, StandIns};
 use crate::onnx::node::{attribute, int, node_name};
@@ -6,13 +6,13 @@ use crate::onnx::proto::{ModelProto, NodeProto};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How a pair was found.
+/// The way in which a pair was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MatchedBy {
-    /// By its name, through QuantizeLinear and DequantizeLinear.
+    /// By the tensor's name, followed through QuantizeLinear and DequantizeLinear.
     Name,
-    /// As the same operator on the same tensors, or as the same input or output of the graph.
+    /// By the same operator on the same tensors, or by the same position among the inputs or outputs of the graph.
     Structure,
 }
 
@@ -21,23 +21,23 @@ pub enum MatchedBy {
 pub struct TensorMatch {
     /// Name in the float model.
     pub tensor: String,
-    /// The value of the quantized model in front of its QuantizeLinear.
+    /// The counterpart in the quantized model: the value in front of its QuantizeLinear.
     pub root: String,
     /// The value that the next layers of the quantized model read.
     pub read: String,
-    /// How it was found.
+    /// The way in which the pair was found.
     pub by: MatchedBy,
-    /// The first node of the float model that the pair in front does not hold; the input of the graph has none.
+    /// Name of the first node of the float model behind the previous pair; `None` for an input of the graph.
     pub layer: Option<String>,
     /// Operators of the float model from the layer to the tensor.
     pub operators: Vec<String>,
-    /// The integers, where there is one constant scale.
+    /// The integer grid of the counterpart, if it has one constant scale.
     pub grid: Option<IntegerGrid>,
-    /// The axis of the channels, where the layer tells.
+    /// The axis of the channels, if the operators determine it.
     pub channel_axis: Option<ChannelsAt>,
 }
 
-/// Where a tensor has its channels.
+/// The axis of a tensor's channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChannelsAt {
     /// Along the second axis.
@@ -46,16 +46,16 @@ pub enum ChannelsAt {
     Last,
 }
 
-/// The pairs of two models.
+/// The pairs of tensors of two models.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Matching {
-    /// In the order of the float model.
+    /// The pairs, in the order of the float model.
     pub tensors: Vec<TensorMatch>,
     /// Tensors of the float model without a counterpart.
     pub unmatched: Vec<String>,
 }
 
-/// Matches the tensors of two models; `None` where one has no graph.
+/// Matches the tensors of two models; `None` if one has no graph.
 pub fn matching(float: &ModelProto, quantized: &ModelProto) -> Option<Matching> {
     let (float, quantized) = (StandIns::new(float)?, StandIns::new(quantized)?);
     let mut pairs = TensorPairs { float: &float, quantized: &quantized, of: BTreeMap::new(), taken: BTreeSet::new() };
@@ -68,7 +68,7 @@ pub fn matching(float: &ModelProto, quantized: &ModelProto) -> Option<Matching> 
 struct TensorPairs<'a, 'b> {
     float: &'b StandIns<'a>,
     quantized: &'b StandIns<'a>,
-    /// The root of the quantized model by that of the float one.
+    /// The root in the quantized model, by the root in the float model.
     of: BTreeMap<&'a str, (&'a str, MatchedBy)>,
     /// Roots of the quantized model that have a counterpart.
     taken: BTreeSet<&'a str>,
@@ -81,7 +81,7 @@ impl<'a> TensorPairs<'a, '_> {
         }
     }
 
-    /// Inputs of the graph and results of nodes, as roots.
+    /// Returns the inputs of the graph and results of nodes that are roots.
     fn tensors(of: &StandIns<'a>) -> Vec<&'a str> {
         let inputs = of.qdq.graph.input.iter().map(|input| input.name());
         let results = of.nodes().iter().flat_map(|node| node.output.iter().map(String::as_str));
@@ -91,14 +91,14 @@ impl<'a> TensorPairs<'a, '_> {
     fn by_name(&mut self) {
         for tensor in TensorPairs::tensors(self.float) {
             if self.quantized.is_activation(tensor) {
-                // The name lives as long as the graph: that of the float one is as good.
+                // Names of both graphs have the same lifetime, so that the float model's name serves for both.
                 self.insert(tensor, self.quantized.root(tensor), MatchedBy::Name);
             }
         }
         self.move_over_removed();
     }
 
-    /// Inputs and outputs of the graph by their position.
+    /// Pairs the inputs and the outputs of the graphs by position, if both graphs have equally many.
     fn by_position(&mut self) {
         let ends = |of: &StandIns<'a>, is_input: bool| -> Vec<&'a str> {
             let graph = of.qdq.graph;
@@ -115,7 +115,7 @@ impl<'a> TensorPairs<'a, '_> {
         }
     }
 
-    /// The same operator on the same tensors, in the order of the float model.
+    /// Pairs the results of the same operator on the same tensors, in the order of the float model.
     fn by_structure(&mut self) {
         for node in self.float.nodes() {
             let Some(output) = node.output.first().filter(|output| !self.of.contains_key(output.as_str())) else {
@@ -132,7 +132,7 @@ impl<'a> TensorPairs<'a, '_> {
         }
     }
 
-    /// The only node that computes the same from the same tensors.
+    /// Returns the only node of the quantized model that computes the same from the same tensors.
     fn counterpart(&self, node: &'a NodeProto) -> Option<&'a NodeProto> {
         let first = node.input.iter().find(|input| self.float.is_activation(input))?;
         let (root, _) = self.of.get(self.float.root(first))?;
@@ -152,7 +152,7 @@ impl<'a> TensorPairs<'a, '_> {
         match (&twins[..], &found[..]) {
             ([_], [only]) => Some(only),
             _ => {
-                // Of several, the only one with weights of this shape.
+                // Of several nodes, the only one whose first constant has the same shape.
                 let shapes = |of: &StandIns<'a>, node: &NodeProto| -> Vec<Option<Vec<usize>>> {
                     let constants = node.input.iter().filter(|input| !of.is_activation(input));
                     constants.take(1).map(|input| of.qdq.shape(of.root(input))).collect()
@@ -166,7 +166,8 @@ impl<'a> TensorPairs<'a, '_> {
         }
     }
 
-    /// Roots of the inputs that are no constants, with their positions.
+    /// Returns the counterparts of the inputs that are not constant, with the input indices; `None` if an input has
+    /// none.
     fn inputs(
         &self,
         of: &StandIns<'a>,
@@ -177,9 +178,9 @@ impl<'a> TensorPairs<'a, '_> {
         activations.map(|(i, input)| Some((i, counterpart(of.root(input))?))).collect()
     }
 
-    /// Where the quantized model has no node for the only reader of a tensor, because it is folded into the layer in front or
-    /// done by the range of its integers, the counterpart stands for the reader's result. Behind a Transpose that is gone, its
-    /// axes are others, and it stands for nothing.
+    /// Moves the counterpart of a tensor to the result of the tensor's only reader, if the quantized model has no node
+    /// for this reader. Such a reader was folded into the layer in front, or the range of the integers replaces it. If
+    /// the reader is a Transpose, the axes differ, and the counterpart is dropped.
     fn move_over_removed(&mut self) {
         for node in self.float.nodes() {
             let mut activations = node.input.iter().filter(|input| self.float.is_activation(input));
@@ -198,7 +199,8 @@ impl<'a> TensorPairs<'a, '_> {
             let is_known = self.of.contains_key(output.as_str());
             let readers = self.float.readers(input);
             let is_only = readers.len() == 1 && !self.float.is_output(input);
-            // A Transpose that is there may make other values: those of the layer with what is folded into it.
+            // A Transpose of the quantized model may produce other values, as other nodes may be folded into the layer
+            // in front.
             let makes_the_same = |other: &NodeProto| {
                 let made = other.output.first().map(|made| self.quantized.root(made.as_str()));
                 other.op_type() != "Transpose" || self.of.get(output.as_str()).map(|(root, _)| *root) == made
@@ -240,7 +242,7 @@ impl<'a> TensorPairs<'a, '_> {
         matching
     }
 
-    /// The nodes of the float model between the pairs in front and a tensor, along first inputs.
+    /// Returns the nodes of the float model between the previous pair and a tensor, along first inputs.
     fn layer(&self, tensor: &'a str) -> Vec<&'a NodeProto> {
         let mut nodes = Vec::new();
         let mut at = tensor;
@@ -257,11 +259,11 @@ impl<'a> TensorPairs<'a, '_> {
     }
 }
 
-/// Whether both compute the same, but for constants.
+/// Whether two nodes compute the same, except for their constants.
 fn alike(one: &NodeProto, other: &NodeProto) -> bool {
     let values = |node, name: &str| attribute(node, name).map(|it| (it.i, it.ints.clone(), it.f, it.s.clone()));
     let same = |name: &str| values(one, name) == values(other, name);
-    // Exporters write defaults or leave them out.
+    // Some exporters write defaults, others leave them out.
     let same_ones = |name: &str| {
         let ints = |node| attribute(node, name).map(|it| it.ints.clone()).filter(|ints| ints.iter().any(|i| *i != 1));
         ints(one) == ints(other)
@@ -274,7 +276,7 @@ fn alike(one: &NodeProto, other: &NodeProto) -> bool {
         && same_where_given("kernel_shape")
 }
 
-/// The nodes, each once.
+/// Returns each node once.
 fn distinct<'a>(readers: impl Iterator<Item = (&'a NodeProto, usize)>) -> Vec<&'a NodeProto> {
     let mut nodes: Vec<&NodeProto> = Vec::new();
     for (node, _) in readers {
@@ -285,7 +287,7 @@ fn distinct<'a>(readers: impl Iterator<Item = (&'a NodeProto, usize)>) -> Vec<&'
     nodes
 }
 
-/// The channels of each tensor, as far as the operators tell.
+/// The channel axis of each tensor, as far as the operators determine it.
 #[derive(Default)]
 struct KnownChannels<'a> {
     of: BTreeMap<&'a str, ChannelsAt>,

@@ -6,7 +6,7 @@ use crate::onnx::integers::type_name;
 use crate::onnx::proto::NodeProto;
 use crate::scheme::{ParameterKind, RuleCall};
 
-/// How a bias must be stored.
+/// Biases must be stored in the type that the table gives.
 pub const BIAS: Check = Check {
     name: "bias",
     about: "a bias has the type `stored`: float, int32 (scale: input scale times weight scale; zero point: 0) or int8; `otherwise: float` allows float too",
@@ -18,8 +18,8 @@ pub const BIAS: Check = Check {
     ..Check::DEFAULT
 };
 
-/// Maximum relative difference between a bias's scale and the product of the others, which may have been rounded once
-/// or twice in float32.
+/// Maximum relative difference between a bias's scale and the product of input scale and weight scale. The product may
+/// have been rounded once or twice in float32.
 const TOLERANCE: f64 = 1e-6;
 
 const INT32: i32 = 6;

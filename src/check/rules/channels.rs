@@ -24,7 +24,7 @@ fn per_tensor(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
     }
 }
 
-/// Per-channel scales must have the operator's channel axis.
+/// Per-channel scales must lie along the operator's channel axis.
 pub const PER_CHANNEL_AXIS: Check = Check {
     name: "per_channel_axis",
     about: "axis of a weight's scales, for each operator type: a number, `output`, `columns` of a matrix, or `none` for one scale",
@@ -34,7 +34,7 @@ pub const PER_CHANNEL_AXIS: Check = Check {
     ..Check::DEFAULT
 };
 
-/// The first row with another axis than the rule's, where both are numbers.
+/// Returns the first row whose axis differs from the axis of the rule, if both are numbers.
 fn of_rows(scheme: &Scheme, call: &RuleCall) -> Option<(String, String)> {
     scheme.ops.iter().find_map(|(op, row)| {
         let weight = row.weight.as_ref()?;
@@ -96,7 +96,7 @@ fn check_axis(
     }
 }
 
-/// The axis of the output channels in a node's constant input, where it is known.
+/// Returns the axis of the output channels in a node's constant input, if it is known.
 fn output_axis(node: &NodeProto, input: usize, rank: Option<usize>) -> Option<i64> {
     if !matches!(node.op_type(), "Conv" | "ConvTranspose" | "Gemm" | "MatMul") {
         return None;

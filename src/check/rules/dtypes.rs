@@ -1,4 +1,4 @@
-//! Integer types.
+//! Integer types of tensors.
 
 use super::{Check, Finding, RuleReport};
 use crate::check::{QdqGraph, QdqNode, Role};
@@ -6,7 +6,7 @@ use crate::onnx::integers::type_name;
 use crate::quant::Codes;
 use crate::scheme::{BiasRow, ParameterKind, RuleCall, Scheme, WeightStorage};
 
-/// Allowed integer types by role.
+/// Tensors must have an integer type that the table allows for their role.
 pub const DTYPES: Check = Check {
     name: "dtypes",
     about: "allowed integer types of activations, weights, biases and other constants (default: those of activations)",
@@ -21,9 +21,9 @@ pub const DTYPES: Check = Check {
     ..Check::DEFAULT
 };
 
-/// The first type of a row that the rule does not allow in its place.
+/// Returns the first type of a row that the rule does not allow for its role.
 fn of_rows(scheme: &Scheme, call: &RuleCall) -> Option<(String, String)> {
-    // Elsewhere, activations are not stored with Q/DQ.
+    // With any other storage of weights, activations have no Q/DQ.
     let has_activations = matches!(scheme.weight_storage, WeightStorage::Integer | WeightStorage::Float);
     for (op, row) in &scheme.ops {
         let bias = match &row.bias {
@@ -70,7 +70,7 @@ fn dtypes(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
     }
 }
 
-/// Refused pairs of an activation's and a weight's type.
+/// No operator may have a refused pair of activation and weight types.
 pub const DTYPE_PAIRS: Check = Check {
     name: "dtype_pairs",
     about: "no operator has a pair of activation and weight types that `refuse` lists",

@@ -16,7 +16,7 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// The word in reports.
+    /// Returns the word for reports.
     pub fn name(self) -> &'static str {
         match self {
             Severity::Error => "error",
@@ -28,24 +28,24 @@ impl Severity {
 /// A place where a model breaks a rule.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Finding {
-    /// Error or warning.
+    /// Severity: error or warning.
     pub severity: Severity,
     /// The rule's name.
     pub rule: &'static str,
     /// Name of the node; empty for a finding about the model.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub node: String,
-    /// Its operator type.
+    /// Operator type of the node.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub op_type: String,
-    /// Name of the tensor; empty where none is involved.
+    /// Name of the tensor; empty if no tensor is involved.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub tensor: String,
     /// The property that was checked.
     pub what: String,
-    /// Its value.
+    /// The value that was found.
     pub found: String,
-    /// The expected value.
+    /// The value that was expected.
     pub expected: String,
     /// Advice for the user.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -53,28 +53,28 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A finding that `what` is `found` instead of `expected`.
+    /// Returns a finding that `what` is `found` instead of `expected`.
     pub fn new(what: impl Into<String>, found: impl Into<String>, expected: impl Into<String>) -> Finding {
         Finding { what: what.into(), found: found.into(), expected: expected.into(), ..Finding::default() }
     }
 
-    /// The finding with this node.
+    /// Returns the finding with this node.
     pub fn at(self, node: &NodeProto) -> Finding {
         Finding { node: node_name(node).to_string(), op_type: node.op_type().to_string(), ..self }
     }
 
-    /// The finding with this tensor.
+    /// Returns the finding with this tensor.
     pub fn on(self, tensor: &str) -> Finding {
         Finding { tensor: tensor.to_string(), ..self }
     }
 
-    /// The finding with advice.
+    /// Returns the finding with advice for the user.
     pub fn hint(self, hint: &str) -> Finding {
         Finding { hint: hint.to_string(), ..self }
     }
 }
 
-/// Writes node → tensor: property, value, expected value.
+/// Writes the node, the tensor, and the property with its found and expected value.
 impl std::fmt::Display for Finding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if !self.op_type.is_empty() {
@@ -87,7 +87,7 @@ impl std::fmt::Display for Finding {
     }
 }
 
-/// Findings of one rule.
+/// The findings of one rule.
 pub struct RuleReport {
     pub(super) rule: &'static str,
     pub(super) severity: Severity,
@@ -95,7 +95,7 @@ pub struct RuleReport {
 }
 
 impl RuleReport {
-    /// Adds a finding with the call's rule and severity.
+    /// Adds a finding, with the rule and the severity of this report.
     pub fn add(&mut self, finding: Finding) {
         self.findings.push(Finding { rule: self.rule, severity: self.severity, ..finding });
     }

@@ -16,7 +16,7 @@ pub const FINITE_VALUES: Check = Check {
     ..Check::DEFAULT
 };
 
-/// The constants of `model` with values that are NaN or infinite.
+/// Returns a finding for each constant of `model` that has NaN, or that is a weight or bias with infinite values.
 pub fn non_finite_constants(model: &ModelProto) -> Vec<Finding> {
     let mut report = RuleReport { rule: FINITE_VALUES.name, severity: FINITE_VALUES.severity, findings: Vec::new() };
     if let Some(graph) = QdqGraph::new(model) {
@@ -34,7 +34,7 @@ fn add_non_finite(graph: &QdqGraph, report: &mut RuleReport) {
     let nodes = graph.graph.node.iter().filter(|node| node.op_type() == "Constant");
     let made = nodes.filter_map(|node| Some(node.output.first()?.as_str()));
     for name in initializers.chain(made) {
-        // The rule for scales reports Q/DQ scales.
+        // Another rule, `positive_scales`, reports the scales of Q/DQ.
         let mut uses = graph.operators_behind(name);
         uses.retain(|(node, _)| !matches!(node.op_type(), "QuantizeLinear" | "DequantizeLinear"));
         let Some((node, _)) = uses.first().copied() else { continue };
@@ -57,7 +57,7 @@ fn add_non_finite(graph: &QdqGraph, report: &mut RuleReport) {
     }
 }
 
-/// The role of a constant at input `input` of `node`, where it must be finite.
+/// Returns the role of a constant at input `input` of `node`; `None` if the constant may be infinite.
 fn parameter(node: &NodeProto, input: usize) -> Option<&'static str> {
     match (node.op_type(), input, operand_role(node.op_type(), input)) {
         (_, _, role @ (Role::Weight | Role::Bias)) => Some(role.name()),

@@ -19,7 +19,7 @@ pub const LINEAR_FORM: Check = Check {
     ..Check::DEFAULT
 };
 
-/// First version of the default operator set in which Q and DQ accept the type.
+/// Returns the first version of the default operator set in which Q or DQ accepts the type.
 fn since(data_type: i32, operator: QdqOperator) -> Option<i64> {
     Some(match data_type {
         2 | 3 => 10,

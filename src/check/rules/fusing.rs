@@ -9,7 +9,7 @@ use crate::scheme::{ParameterKind, RuleCall};
 /// Maximum activation functions between an operator and its Q.
 const MAX_CHAIN: usize = 4;
 
-/// Number of a node's first inputs that carry data: Reshape's second is a shape, Gather's an index.
+/// Returns the number of leading inputs that carry data. The second input of Reshape is a shape, of Gather an index.
 pub(super) fn n_data_inputs(node: &NodeProto) -> usize {
     match node.op_type() {
         "Conv" | "ConvTranspose" | "Gemm" | "MatMul" | "Add" | "Sub" | "Mul" | "Div" => 2,
@@ -18,7 +18,7 @@ pub(super) fn n_data_inputs(node: &NodeProto) -> usize {
     }
 }
 
-/// The data inputs of `node`, each with the DQ that produces it, if any.
+/// Returns the data inputs of `node`, each with the DQ that produces it, if any.
 fn operands<'g, 'a>(graph: &'g QdqGraph<'a>, node: &'a NodeProto) -> Vec<(&'a str, Option<&'g QdqNode<'a>>)> {
     let names = node.input.iter().take(n_data_inputs(node)).filter(|name| !name.is_empty());
     names.map(|name| (name.as_str(), graph.dequantize_of(name))).collect()
@@ -72,7 +72,7 @@ fn quantized_output(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) 
     }
 }
 
-/// Where a target joins operators with the Q/DQ around them, at least one must be joined.
+/// If a target fuses operators with the Q/DQ around them, at least one operator must be fused.
 pub const INTEGER_OPERATORS: Check = Check {
     name: "integer_operators",
     about: "of the operators of `ops` with quantized operands at least one runs on integers: its operands have types of `dtypes`, and its output is an input of Q as in `quantized_output`",
@@ -112,7 +112,7 @@ fn integer_operators(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport)
     }
 }
 
-/// The operators of `ops` whose operands are all quantized.
+/// Returns the operators of `ops` whose operands are all quantized.
 fn quantized_operators<'g, 'a>(
     graph: &'g QdqGraph<'a>,
     call: &'g RuleCall,
@@ -126,15 +126,15 @@ fn quantized_operators<'g, 'a>(
 
 /// The reader of an operator's output.
 enum OperatorOutput {
-    /// Q alone.
+    /// Only Q nodes read the output.
     Quantized,
-    /// The user of the model: the target writes it as float.
+    /// The output is an output of the graph, which the target writes as float.
     OfGraph,
-    /// An operator in float.
+    /// An operator reads the output in float, or a Clip or Relu in front of Q stays.
     Float(Finding),
 }
 
-/// The reader of the output of `node`, past the operators that `call` names.
+/// Returns the reader of the output of `node`, past the operators that `call` names.
 fn output_of(graph: &QdqGraph, node: &NodeProto, call: &RuleCall) -> Option<OperatorOutput> {
     let mut tensor = node.output.first().map(String::as_str)?;
     let mut redundant = Vec::new();
@@ -174,7 +174,7 @@ fn output_of(graph: &QdqGraph, node: &NodeProto, call: &RuleCall) -> Option<Oper
     })
 }
 
-/// The values of a Q's integers, where some lie outside `bounds`.
+/// Returns the lowest and the highest value of a Q's integers; `None` if both are within `bounds`, or unknown.
 ///
 /// Source: microsoft/onnxruntime, core/optimizer/qdq_transformer, relu_quantizelinear.cc and clip_quantizelinear.cc.
 fn outside(quantize: &QdqNode, (low, high): (Option<f32>, Option<f32>)) -> Option<[f32; 2]> {

@@ -1,7 +1,8 @@
 //! Rules of targets for models with Q/DQ.
 //!
-//! In: any model and the calls of a table's `check:`. Out: [`Finding`]s. [`CHECKS`] is the open list; a table names
-//! those that its target enforces, with parameters. The rules of ONNX itself apply to every table.
+//! In: any model and the calls of a table's `check:`. Out: [`Finding`]s. [`CHECKS`] lists all rules. A table names the
+//! rules that its target enforces, with parameters. Universal rules, such as the rules of ONNX itself, apply to every
+//! table.
 
 mod bias;
 mod channels;
@@ -33,21 +34,21 @@ use std::collections::BTreeMap;
 
 /// A rule that a model may break.
 pub struct Check {
-    /// The name in a backend's table.
+    /// Name of the rule in a backend table.
     pub name: &'static str,
     /// One-line description.
     pub about: &'static str,
     /// Parameters by name; the name `*` stands for every operator type. Every rule accepts `severity`.
     pub takes: Takes,
-    /// Severity of a finding where the table sets none.
+    /// Severity of a finding if the table sets none.
     pub severity: Severity,
-    /// Whether it applies to every table, named or not.
+    /// Whether the rule applies to every table, named or not.
     pub is_universal: bool,
-    /// Whether it is about something that quantization does not change, such as fixed input shapes.
+    /// Whether the rule is about a property that quantization does not change, such as fixed input shapes.
     pub is_about_the_float_model: bool,
-    /// The key of a table that quantizes against the rule, and the reason.
+    /// Function that returns a key of the table which contradicts the rule, and the reason.
     pub contradiction: fn(&Scheme, &RuleCall) -> Option<(String, String)>,
-    /// Adds findings to the report.
+    /// Function that adds findings to the report.
     pub run: fn(&QdqGraph, &RuleCall, &mut RuleReport),
 }
 
@@ -65,7 +66,7 @@ impl Check {
     };
 }
 
-/// Every rule.
+/// All rules.
 pub const CHECKS: &[Check] = &[
     model::SOUND_GRAPH,
     model::QUANTIZED,
@@ -97,15 +98,15 @@ pub const CHECKS: &[Check] = &[
     fusing::NO_FLOAT_NODES,
 ];
 
-/// Every finding for `model`: universal rules in the order of [`CHECKS`], then the table's rules; within a rule in the
-/// order of the graph.
+/// Returns every finding for `model`: first by universal rules in the order of [`CHECKS`], then by the table's rules.
+/// The findings of a rule are in the order of the graph.
 pub fn findings(model: &ModelProto, scheme: &Scheme) -> Vec<Finding> {
     let Some(graph) = QdqGraph::new(model) else {
         return vec![Finding { rule: model::SOUND_GRAPH.name, ..Finding::new("model", "no graph", "a graph") }];
     };
     let mut found = Vec::new();
     let by_name: BTreeMap<&str, &Check> = CHECKS.iter().map(|c| (c.name, c)).collect();
-    // The model stays float where ONNX has no operator for a type's codes.
+    // The model stays float if ONNX has no operator for the codes of a type.
     let stays_float = scheme.types.values().any(|qtype| qtype.grid().codes != Codes::Affine);
     let quantized = model::QUANTIZED.name;
     let universal = CHECKS.iter().filter(|check| check.is_universal);
@@ -122,7 +123,8 @@ pub fn findings(model: &ModelProto, scheme: &Scheme) -> Vec<Finding> {
     found
 }
 
-/// The key of a table that quantizes against a rule of its own `check`, so that every model would break it, and the reason.
+/// Returns a key of the table which contradicts a rule of the table's own `check`, so that every model would break the
+/// rule, and the reason.
 pub fn contradiction(scheme: &Scheme) -> Option<(String, String)> {
     scheme.check.iter().find_map(|call| {
         let check = CHECKS.iter().find(|check| check.name == call.rule)?;
@@ -154,7 +156,7 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// The model.
+    /// Returns the model.
     pub fn into_model(self) -> ModelProto {
         self.model
     }
@@ -171,7 +173,7 @@ pub fn ensure_kept(quantized: QuantizedModel, scheme: &Scheme) -> Result<Checked
     let mut warnings = Vec::new();
     for finding in findings(&model, scheme) {
         match finding.severity {
-            // Placement already warns where nothing is quantized.
+            // Placement already warns if nothing is quantized.
             _ if finding.rule == model::QUANTIZED.name => {}
             Severity::Error if is_about_the_float_model(finding.rule) => {
                 warnings.push(format!("breaks rule [{}] of {}: {finding}", finding.rule, scheme.name));

@@ -7,7 +7,7 @@ use crate::onnx::inputs::is_open;
 use crate::onnx::proto::{ModelProto, NodeProto};
 use crate::scheme::{ParameterKind, RuleCall};
 
-/// Nodes must be in order, and each tensor must have one producer.
+/// Nodes must be in topological order, and each tensor must have one producer.
 pub const SOUND_GRAPH: Check = Check {
     name: "sound_graph",
     about: "nodes are in topological order; exactly one node produces each tensor and each output",
@@ -22,7 +22,7 @@ fn sound_graph(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
     }
 }
 
-/// Minimum version of ONNX's operator set.
+/// The version of the default operator set must be within limits.
 pub const OPERATOR_SET: Check = Check {
     name: "operator_set",
     about: "the version of the default opset is at least `min` and at most `max`",
@@ -47,7 +47,7 @@ fn operator_set(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
     }
 }
 
-/// No operators with integers of their own.
+/// The model must have no integer operators.
 pub const QDQ_ONLY: Check = Check {
     name: "qdq_only",
     about: "the model is quantized by Q/DQ pairs, and has no QLinear…, …Integer, DynamicQuantizeLinear or MatMulNBits operators",
@@ -134,7 +134,7 @@ fn n_nested_linears(node: &NodeProto) -> usize {
     nodes.map(|inner| usize::from(is_linear(inner)) + n_nested_linears(inner)).sum()
 }
 
-/// Something must be quantized.
+/// At least one operator must be quantized.
 pub const QUANTIZED: Check = Check {
     name: "quantized",
     about: "an operator has an input from a DQ, or computes on integers",
@@ -148,7 +148,7 @@ fn quantized(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
         let mut readers = graph.users(qdq.output).into_iter();
         qdq.operator == QdqOperator::Dequantize && readers.any(|(node, _)| !is_linear(node))
     };
-    // Q/DQ in subgraphs and functions are not checked.
+    // Integer operators, and Q/DQ in subgraphs and functions, count as quantized without a further check.
     let n_seen = graph.qdq_nodes.len();
     if graph.qdq_nodes.iter().any(is_read) || n_quantized(graph.model) > n_seen {
         return;
@@ -168,7 +168,7 @@ pub fn is_quantized(model: &ModelProto) -> bool {
     n_quantized(model) > 0
 }
 
-/// Number of Q/DQ and integer operators, including those in subgraphs and functions.
+/// Returns the number of Q/DQ and integer operators in the main graph and in functions, and of Q/DQ in subgraphs.
 fn n_quantized(model: &ModelProto) -> usize {
     let graph = model.graph.iter().flat_map(|graph| &graph.node);
     let nodes = graph.chain(model.functions.iter().flat_map(|function| &function.node));

@@ -38,10 +38,10 @@ fn nbits_form(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
         let n_blocks = k.div_ceil(block);
         let n_bytes = (n_blocks * bits).div_ceil(8);
         let bytes = block * bits / 8;
-        // Scales and zero points may be flat as well.
+        // Scales and zero points may also have a single axis.
         shape(graph, node, (1, "codes"), &[&[n, n_blocks, bytes]], report);
         shape(graph, node, (2, "scale"), &[&[n, n_blocks], &[n * n_blocks]], report);
-        // Packed, or one float each.
+        // Zero points are packed integers, or one float per block.
         let packed: [&[usize]; 2] = [&[n, n_bytes], &[n * n_bytes]];
         let float: [&[usize]; 2] = [&[n, n_blocks], &[n * n_blocks]];
         let zero_point = node.input.get(3).and_then(|name| graph.constant(name));
@@ -71,7 +71,7 @@ fn shape(
     report.add(Finding::new(what, format!("{found:?}"), expected.join(" or ")).at(node).on(name));
 }
 
-/// Integer products after DynamicQuantizeLinear must have the form that is fused.
+/// Integer products after DynamicQuantizeLinear must have the form that ONNX Runtime fuses.
 pub const DYNAMIC_PRODUCTS: Check = Check {
     name: "dynamic_products",
     about: "inputs of a MatMulInteger are the integers and the zero point of one DynamicQuantizeLinear and an int8 or uint8 constant; after it come a Cast and a Mul by the product of both scales",

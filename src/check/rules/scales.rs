@@ -4,12 +4,12 @@ use super::{Check, Finding, RuleReport};
 use crate::check::{NodeInput, QdqGraph, QdqNode, Role};
 use crate::scheme::{ParameterKind, RuleCall};
 
-/// Names element `i` of `n`: `scale [3] of 64`, or `scale` where there is one.
+/// Names element `i` of `n`: `scale [3] of 64`, or `scale` if there is only one.
 fn element(what: &str, i: usize, n: usize) -> String {
     if n == 1 { what.to_string() } else { format!("{what} [{i}] of {n}") }
 }
 
-/// Name of input `i`.
+/// Returns the name of input `i`.
 fn parameter<'a>(qdq: &'a QdqNode, i: usize) -> &'a str {
     qdq.node.input.get(i).map_or("", String::as_str)
 }
