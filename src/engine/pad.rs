@@ -1,7 +1,7 @@
 //! Pad with negative pads, which crop, and with the mode `wrap`.
 //!
-//! The engine's own operator reads a negative pad as a huge one and knows no `wrap` (tract 0.23.9). RWKV shifts tokens by
-//! pads of 1 and -1; networks for panoramas wrap around.
+//! The engine's own operator reads a negative pad as a huge one and lacks `wrap` (tract 0.23.9). RWKV shifts tokens by
+//! pads of 1 and -1; networks for panoramas use `wrap`.
 //!
 //! Source: ONNX `Pad`; ONNX Runtime, `core/providers/cpu/tensor/pad.cc` (crops first, then pads what is left).
 
@@ -28,7 +28,7 @@ fn parse(ctx: &ParsingContext, node: &NodeProto) -> TractResult<(Box<dyn Inferen
         ..=10 => Some(node.get_attr_vec::<i64>("pads")?),
         _ => None,
     };
-    // Positions among the inputs that are there: the last two may be left out.
+    // Positions among the given inputs: the value and the axes are optional.
     let given = |position: usize| node.input.get(position).is_some_and(|name| !name.is_empty());
     let value = given(2).then_some(2);
     let axes = given(3).then_some(2 + usize::from(given(2)));
@@ -41,11 +41,12 @@ enum Mode {
     Wrap,
 }
 
-/// Inputs: the tensor; from operator set 11 on the pads, int64 `[2 * n_axes]`, first those in front; a value; axes.
+/// Inputs: the tensor; from opset 11 on the pads, int64 `[2 * n_axes]`, first the pads in front of each axis;
+/// optionally a value and the axes.
 #[derive(Debug, Clone)]
 struct PadOp {
     mode: Mode,
-    /// The pads of a node that has them as an attribute.
+    /// The pads, where they are an attribute of the node.
     pads: Option<Vec<i64>>,
     value: Option<usize>,
     axes: Option<usize>,
@@ -134,7 +135,7 @@ impl Expansion for PadOp {
     }
 }
 
-/// Puts the end of an axis in front of it, and its start behind it.
+/// Adds `before` values from the end of an axis in front of the axis, and `after` values from its start behind it.
 fn wrapped(
     prefix: &str,
     target: &mut TypedModel,
@@ -160,7 +161,7 @@ fn dims(pads: &Tensor) -> TractResult<Vec<TDim>> {
     Ok(pads.cast_to::<TDim>()?.try_as_plain_ram()?.as_slice::<TDim>()?.to_vec())
 }
 
-/// The pads in front of each axis and behind it.
+/// Returns the pads in front of each axis and behind it.
 fn by_axis(n_axes: usize, pads: &[TDim], axes: Option<&Tensor>) -> TractResult<Vec<[TDim; 2]>> {
     let axes: Vec<i64> = match axes {
         Some(axes) => axes.cast_to::<i64>()?.try_as_plain_ram()?.as_slice::<i64>()?.to_vec(),

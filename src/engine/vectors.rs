@@ -20,8 +20,8 @@ impl<R, F: FnOnce() -> R> ValueLoop for F {
     }
 }
 
-/// Runs a loop, compiled for AVX2 as well where the processor has it. The results are the same: nothing is reordered or
-/// fused.
+/// Runs a loop, in a version compiled for AVX2 where the processor has it. Both versions give the same results: no
+/// operation is reordered or fused.
 pub fn vectorized<L: ValueLoop>(values: L) -> L::Output {
     struct Compiled<L>(L);
     impl<L: ValueLoop> WithSimd for Compiled<L> {

@@ -83,9 +83,9 @@ pub struct CachedNetwork<'a> {
     groups: ShapeGroups,
     /// For each group, one value of every tensor that is not a constant, for its shape.
     examples: Vec<BTreeMap<&'a str, Value>>,
-    /// For each group and node, the first group for which the prepared node is the same.
+    /// For each group and node, the first group whose prepared node also fits this group.
     alike: Vec<Vec<usize>>,
-    /// Prepared nodes by position, hash of the weights, and first group for which they are the same.
+    /// Prepared nodes by position, hash of the weights, and first group that they fit.
     nodes: HashMap<(usize, u64, usize), Arc<NodeRunner>>,
     /// Whether the constants are so large that each node is prepared again for each run.
     is_large: bool,

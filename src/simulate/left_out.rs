@@ -1,4 +1,4 @@
-//! Nodes that are not simulated: those behind shapes that depend on values.
+//! Nodes that are not simulated, because they are behind shapes that depend on values.
 //!
 //! Non-maximum suppression keeps a different number of boxes in each network, so that tensors behind it cannot be
 //! compared value by value. The float tensors that these nodes read are evaluated instead, such as boxes and scores

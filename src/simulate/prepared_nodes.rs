@@ -1,7 +1,7 @@
 //! Prepared nodes that several passes share.
 //!
-//! Most nodes of two passes are the same: those of the float network, operators without weights, and layers whose weights
-//! both plans quantize alike.
+//! Most nodes of two passes are the same: nodes of the float network, operators without weights, and layers whose
+//! weights both plans quantize alike.
 
 use super::single_node::{NodeRunner, OneNodeModel, OpenDims};
 use crate::onnx::model_sha256;

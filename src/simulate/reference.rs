@@ -60,8 +60,9 @@ impl FloatReference {
         FloatReference { measured, ..self }
     }
 
-    /// The reference values of the network `to`, which is `from` with `scalings` of tensors and perhaps inserted nodes.
-    /// The measured plan is dropped. `None` where an evaluated tensor is scaled, or a node is missing.
+    /// Returns the reference values of the network `to`, which is `from` with `scalings` of tensors and perhaps
+    /// inserted nodes. The measured plan is dropped. Returns `None` where an evaluated tensor is scaled, or a node is
+    /// missing.
     pub fn converted(
         &self,
         [from, to]: [&GraphProto; 2],

@@ -76,8 +76,8 @@ fn axes_of(whole: &TypedFact, part: &TypedFact) -> Option<Range<usize>> {
     is_part.then_some(start..end)
 }
 
-/// Values that an operation changes in place, and the other operand, each value of which is for `inner` adjacent
-/// values.
+/// Values that an operation changes in place, and the other operand. Each value of the other operand is for `inner`
+/// adjacent values.
 struct Runs<'a, F> {
     values: &'a mut [f32],
     others: &'a [f32],

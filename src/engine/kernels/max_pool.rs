@@ -21,7 +21,7 @@ fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
     let Some(pool) = node.op_as::<MaxPool>() else { return Ok(None) };
     let x = model.outlet_fact(node.inputs[0])?;
     let spec = &pool.pool_spec;
-    // The engine computes these in vectors, and propagates NaN differently.
+    // The engine computes these windows in vectors, and propagates NaN differently.
     let is_dense = spec.kernel_shape[..] == [2, 2] && [spec.strides(), spec.dilations()].iter().all(|n| **n == [1, 1]);
     if x.datum_type != DatumType::F32 || pool.with_index_outputs.is_some() || is_dense {
         return Ok(None);

@@ -218,7 +218,7 @@ fn to_two<S: Simd>(simd: S, [a, b, c, d]: [S::f32s; 4]) -> [S::f32s; 2] {
 }
 
 /// Transforms `n` vectors of tiles of a plane. The products of a tile are `step` vectors apart. The last two columns of
-/// a tile are the first two of the next tile: each column is transformed once for both.
+/// a tile are the first two of the next tile, so that each column is transformed only once.
 #[inline(always)]
 fn of_inputs<S: Simd>(
     simd: S,
