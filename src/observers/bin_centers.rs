@@ -19,7 +19,7 @@ struct BinGroup {
 }
 
 const N_GROUP: usize = 4;
-/// Groups of bins between two comparisons with the limit.
+/// Number of groups of bins between two comparisons with the limit.
 const N_UNTIL_LOOK: usize = 16;
 
 impl BinCenters {

@@ -3,9 +3,9 @@ use crate::quant::{Grid, Range};
 use crate::statistics::TensorStatistics;
 use anyhow::{Context, Result, ensure};
 
-/// Exponential moving average of the minimum and maximum of each batch of samples: `m = ratio * m + (1 - ratio) *
-/// batch`; the first batch sets it. Samples belong to batches by their contents, not by their order
-/// ([`TensorStatistics::batches`]).
+/// Exponential moving average of the minimum and maximum of each batch of samples:
+/// `m = ratio * m + (1 - ratio) * batch`; the first batch sets `m`. Samples belong to batches by their contents, not by
+/// their order ([`TensorStatistics::batches`]).
 ///
 /// Source: MQBench, `EMAMinMaxObserver` (ratio 0.9), over the batches of the calibration data.
 /// The options are the weight of the past (by default MQBench's ratio) and the samples per batch (by default 32).

@@ -86,7 +86,7 @@ impl<'a> Divergences<'a> {
 
     /// The threshold in bins with the least divergence.
     fn best_threshold(&mut self) -> usize {
-        /// Divergences that differ by less count as equal. It is the precision of sums of differences.
+        /// Divergences that differ by less count as equal. The bound is the precision of sums of differences.
         const EQUAL: f64 = 1e-12;
         let (mut best, mut best_divergence) = (self.counts.len(), f64::INFINITY);
         for n in (START_BIN..=self.counts.len()).rev() {

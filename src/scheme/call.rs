@@ -30,7 +30,7 @@ pub enum ParameterKind {
     Axis,
     /// One of these words.
     Word(&'static [&'static str]),
-    /// A list of these words.
+    /// A list with some of these words.
     Words(&'static [&'static str]),
 }
 

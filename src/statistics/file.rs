@@ -164,7 +164,7 @@ fn checksum(header: &str, arrays: &BTreeMap<String, TensorView>) -> [u8; 32] {
 /// Reads the bytes of a file.
 ///
 /// # Errors
-/// If the bytes are not of this format, of another version, truncated or changed.
+/// If the bytes have another format or version, or are truncated or changed.
 pub fn read_statistics(bytes: &[u8]) -> Result<SavedStatistics> {
     let foreign = "is no file of mqq's statistics, or is truncated";
     let (_, metadata) = SafeTensors::read_metadata(bytes).ok().context(foreign)?;

@@ -170,7 +170,7 @@ impl TensorStatistics {
         self.batches[batch].widen(extremes);
     }
 
-    /// Adds values to everything but the histogram.
+    /// Adds values to the extremes and the numbers of values, not to the histogram.
     pub fn observe_extremes(&mut self, values: &[f32]) {
         self.add(values, false);
     }
