@@ -9,8 +9,8 @@ use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// `{tensor: {"min", "max"}, "NODE_weights": {"min", "max"}, "NODE_bias": {"alpha", "zero_point": 0}}` with `max = 127
-/// * scale`. A Conv fused with Relu or Clip has the range of that node. Inputs of a Concat have the range of its
+/// `{tensor: {"min", "max"}, "NODE_weights": {"min", "max"}, "NODE_bias": {"alpha", "zero_point": 0}}` where `max` is
+/// `127 * scale`. A Conv fused with Relu or Clip has the range of that node. Inputs of a Concat have the range of its
 /// output, and the output of a Sigmoid has [-1, 1]. Outputs of Conv, Gemm and Resize also have an exponent `emin`.
 pub(super) const FORMAT: Format = Format {
     name: "stpu",
