@@ -4,9 +4,9 @@
 //! has a quantization error with power d^2 / 12. At a reader's output, the error of a quantized tensor has the power
 //! `d_x^2 / 12 * sum_c s_c^2 * sum_o w_oc^2`, where d_x follows from the range of x / s over all channels. The error of
 //! the reader's weight has the power `sum_o d_o^2 / 12 * sum_c E[x_c^2] / s_c^2`, where d_o follows from the largest
-//! |w_oc s_c| of the row, or of the whole weight if it has one scale. A producer's per-tensor weight adds error like a
-//! quantized tensor. A producer's weight with a scale per row absorbs the factor and adds none. Each reader's error is
-//! divided by the power of its output.
+//! `|w_oc s_c|` of the row, or of the whole weight if it has one scale. A producer's per-tensor weight adds error like
+//! a quantized tensor. A producer's weight with a scale per row absorbs the factor and adds none. Each reader's error
+//! is divided by the power of its output.
 
 use super::{ChannelStatistics, End, EqualizationGroup};
 use crate::onnx::graph::GraphIndex;
