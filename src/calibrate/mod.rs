@@ -2,7 +2,7 @@
 //!
 //! In: a prepared model as the engine takes it, its placement, and [`CalibrationOptions`] with the data. Out:
 //! [`CalibrationStatistics`], one [`TensorStatistics`](crate::statistics::TensorStatistics) per observed tensor, and
-//! the [`SampleSet`], from which later stages load samples again. [`collect`] returns [`SavedStatistics`] instead, for
+//! the [`SampleSet`], from which later stages load samples again. [`collect()`] returns [`SavedStatistics`] instead, for
 //! a file that replaces the data in later runs. The pass chooses no range and does not change the model. The result
 //! depends neither on the number of threads (the caller's thread pool sets it) nor on the order of the files.
 
