@@ -24,7 +24,7 @@ pub struct CollectArgs {
     /// Save statistics of the data in this file
     #[arg(long, value_name = "FILE", conflicts_with = "ranges_from")]
     save_stats: Option<PathBuf>,
-    /// Also save what these backends need, or all backends
+    /// Also save what these backends need (all: every backend)
     #[arg(long = "for", value_name = "NAME,…", value_delimiter = ',', requires = "save_stats", add = complete::backends())]
     backends: Vec<String>,
     /// Also save the inputs of N samples, for effort 1 and above

@@ -339,7 +339,7 @@ pub struct SampleArgs {
     pub threads: ThreadArgs,
 }
 
-/// The number of threads.
+/// The number of samples that run in parallel.
 #[derive(Debug, Args)]
 pub struct ThreadArgs {
     /// Samples run in parallel [default and maximum: all cores]

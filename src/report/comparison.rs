@@ -70,9 +70,9 @@ pub struct TaskReport {
 /// The detections of both networks.
 #[derive(Debug, Clone, Serialize)]
 pub struct FoundReport {
-    /// Those of the float network.
+    /// Detections of the float network.
     pub float: FoundCounts,
-    /// Those of the quantized network.
+    /// Detections of the quantized network.
     pub quantized: FoundCounts,
 }
 
