@@ -26,9 +26,9 @@ pub struct Differences {
 /// Names that only one of the two networks has.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct OnlyIn<T> {
-    /// Names that only the first network has.
+    /// Names in the first network.
     pub a: Vec<T>,
-    /// Names that only the second network has.
+    /// Names in the second network.
     pub b: Vec<T>,
 }
 
@@ -44,7 +44,7 @@ impl<T> OnlyIn<T> {
 pub struct OtherType {
     /// Name of the tensor.
     pub tensor: String,
-    /// Type and granularity in each network, such as `int8 per channel`.
+    /// Type and granularity in each network.
     pub types: [String; 2],
 }
 
@@ -55,11 +55,11 @@ pub struct MovedScale {
     pub tensor: String,
     /// Second scale divided by the first, at the channel where the scales differ most.
     pub factor: f64,
-    /// The scales of both networks at this channel.
+    /// The two scales at this channel.
     pub scales: [f32; 2],
-    /// The zero points of both networks at this channel.
+    /// The two zero points at this channel.
     pub zero_points: [i32; 2],
-    /// Number of channels that differ, and number of all channels.
+    /// Number of differing channels, and of all channels.
     pub n_channels: [usize; 2],
 }
 

@@ -38,11 +38,10 @@ fn constant_name(node: &str, role: Role, input: usize) -> String {
 pub struct QuantizedNetwork {
     /// Nodes by name, without QuantizeLinear and DequantizeLinear.
     pub nodes: BTreeMap<String, QuantizedNode>,
-    /// Parameters of quantized tensors. The key is the name of an activation, or the name of a constant after the node
-    /// that reads it.
+    /// Parameters of quantized tensors, by name. A constant is named after the node that reads it.
     pub tensors: BTreeMap<String, Parameters>,
-    /// Nodes that a tool may remove, by the tensor behind each. If a tool has removed such a node, the tensor in front
-    /// of it is quantized instead of the tensor behind it.
+    /// Nodes that a tool may remove, by the tensor behind each. Without the node, the tensor in front of it is
+    /// quantized instead.
     pub removable: BTreeMap<String, RemovableNode>,
 }
 

@@ -5,7 +5,7 @@ use crate::check::{Role, operand_role};
 use crate::sidecar::{Encoding, Sidecar};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Returns the quantization that a sidecar records.
+/// Reads a sidecar.
 pub fn of_record(sidecar: &Sidecar) -> QuantizedNetwork {
     let mut quantized = QuantizedNetwork::default();
     let encodings = || sidecar.activation_encodings.iter().chain(&sidecar.param_encodings);

@@ -31,7 +31,7 @@ pub struct Setting<'a> {
     pub scheme: &'a Scheme,
     /// Channel statistics by tensor.
     pub statistics: &'a BTreeMap<String, ChannelStatistics>,
-    /// As [`ScaleOptions::least_share`](super::ScaleOptions).
+    /// Minimum range of a channel, as in [`ScaleOptions::least_share`](super::ScaleOptions).
     pub least_share: f32,
 }
 

@@ -1,5 +1,5 @@
-//! Makes the quantized model with each layer on its own: every layer reads the tensors of the float model, so that the
-//! error of a layer's result is the error that this layer adds.
+//! Makes the quantized model with each layer on its own. Every layer reads tensors of the float model, so that the
+//! error of its result is the error that the layer adds.
 
 use super::stand_ins::{StandIns, is_same};
 use super::tensors::TensorMatch;

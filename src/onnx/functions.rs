@@ -15,7 +15,7 @@ const MAX_DEPTH: usize = 64;
 /// Domain, name and overload of a function, as a calling node gives them.
 type Key = [String; 3];
 
-/// Puts the nodes of each function in place of the nodes that call it. The new nodes and tensors are named after the calling
+/// Replaces each call of a function by the nodes of the function. New nodes and tensors are named after the calling
 /// node, as `call/inner`. Afterwards the model has no functions. Source: ONNX IR, section "Functions".
 ///
 /// # Errors

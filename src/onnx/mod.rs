@@ -71,11 +71,12 @@ pub struct Loaded {
     pub has_external_data: bool,
 }
 
-/// Reads a model and its external tensors, all through memory maps, inlines its functions and fills in its sparse tensors.
+/// Reads a model and its external tensors through memory maps, inlines its functions and makes its sparse tensors
+/// dense.
 ///
 /// # Errors
-/// As [`load`], if an external file is missing, too short or outside the model's folder, if a function cannot be inlined, and
-/// if a sparse tensor is wrong.
+/// As for [`load`], and if an external file is missing, too short or outside the model's folder, if a function cannot
+/// be inlined, and if a sparse tensor is wrong.
 pub fn load_whole(path: &Path) -> Result<Loaded> {
     let mut model = load(path)?;
     functions::inline(&mut model).with_context(|| format!("`{}`", path.display()))?;

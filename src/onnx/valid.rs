@@ -65,7 +65,8 @@ fn shown(domain: &str) -> &str {
     if domain.is_empty() { "ai.onnx" } else { domain }
 }
 
-/// Refuses a model that ONNX's checker refuses: operator sets, attributes, numbers of inputs and outputs, sizes of tensors.
+/// Refuses a model that ONNX's checker refuses for its operator sets, attributes, numbers of inputs and outputs, or
+/// sizes of tensors.
 ///
 /// # Errors
 /// If a requirement is not met; the message names the node and the attribute, or the tensor.
