@@ -60,11 +60,11 @@ const GENERAL_HINTS: [(&[&str], &str); 6] = [
     (&["txt", "csv"], "a list has the path of one sample per line, in UTF-8 (docs/guide.md)"),
     (
         &["npy", "npz", "pb", "png", "jpg", "jpeg", "bmp", "gif", "webp", "tif", "tiff", "ppm"],
-        "docs/guide.md tells how to give data; --skip-bad-data leaves out samples that cannot be read",
+        "docs/guide.md explains how to pass data; --skip-bad-data skips samples that cannot be read",
     ),
     (
         &["onnx"],
-        "onnx.checker.check_model in Python tells whether the model is valid; --outputs TENSOR leaves out what is behind a tensor",
+        "onnx.checker.check_model in Python tells whether the model is valid; --outputs TENSOR quantizes only up to a tensor",
     ),
 ];
 

@@ -71,7 +71,7 @@ fn check_yaml(text: &str) -> Result<()> {
     let counted = Counted(&n_values).deserialize(serde_yaml::Deserializer::from_str(text));
     let gives_up = counted.is_err_and(|error| error.to_string().contains("repetition limit"));
     if gives_up || n_values.get() > MAX_YAML_VALUES {
-        bail!("has more than {MAX_YAML_VALUES} values with its aliases replaced, expected fewer");
+        bail!("has more than {MAX_YAML_VALUES} values with its aliases expanded, expected fewer");
     }
     Ok(())
 }

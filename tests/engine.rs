@@ -72,7 +72,7 @@ fn a_panic_in_a_run_becomes_an_error() {
     let error = engine.session().unwrap().run(&[x], &mut |_, _, _| panic!("index {} out of range", 7)).unwrap_err();
     let error = error.to_string();
     assert!(error.starts_with("node `Relu_a"), "{error}");
-    assert!(error.ends_with(": the engine does not run it with these inputs, shapes or attributes"), "{error}");
+    assert!(error.ends_with(": the engine cannot run this node with these inputs, shapes or attributes"), "{error}");
 }
 
 #[test]

@@ -274,7 +274,7 @@ fn hostile_files_are_refused() {
         bytes
     };
     let header = |text: &str| [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat();
-    let foreign = "is no file of mqq's statistics, or is truncated";
+    let foreign = "is not a file of mqq's statistics, or is truncated";
     let nested = format!("{{\"a\":{}", "[".repeat(100_000));
     let other_version = |format: u32| changed(&|parts| parts.header["format"] = format.into());
     let huge = u64::MAX.to_le_bytes();

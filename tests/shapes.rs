@@ -143,7 +143,7 @@ fn a_dimension_of_zero_is_empty_and_not_open() {
     assert_eq!(
         explain(&empty),
         "input `x` has the shape [1, 3, 0, 8]: axis 2 has no values, expected 1 or more\n\
-         hint: export the dimension open (-1 or a name), or with its number"
+         hint: export the dimension as open (-1 or a name), or with its size"
     );
     assert!(of(0, &given).unwrap_err().to_string().contains("--shape gives [1, 3, 8, 8], expected [1, 3, 0, 8]"));
 }

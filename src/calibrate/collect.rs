@@ -52,7 +52,7 @@ impl ObservedModel {
         let engine = parsed.build(&tensors)?;
         ensure!(
             engine.keeps_apart(),
-            "the engine fuses operators of this model by what is observed, so that no statistics can be saved"
+            "the engine fuses operators of this model depending on the observed tensors, so its statistics cannot be saved"
         );
         Ok(ObservedModel {
             sha256,

@@ -135,7 +135,7 @@ impl SampleSet {
         match (&self.dataset, &self.saved) {
             (Some(dataset), _) => Ok(dataset.len()),
             (None, Some(saved)) if self.has_all() => Ok(saved.kept.len()),
-            _ => Err(self.lacking("samples for another pass over all".to_string())),
+            _ => Err(self.lacking("samples for another pass over all samples".to_string())),
         }
     }
 
@@ -204,7 +204,8 @@ impl SampleSet {
                 None => {
                     let (n, n_kept) = (saved.hashes.len(), saved.kept.len());
                     let number = sample_idx + 1;
-                    Err(self.lacking(format!("inputs of sample {number} (they keep those of {n_kept} of {n} samples)")))
+                    Err(self
+                        .lacking(format!("inputs of sample {number} (the inputs of {n_kept} of {n} samples are kept)")))
                 }
             },
             _ => self.dataset()?.load(sample_idx),

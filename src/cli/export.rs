@@ -89,7 +89,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<Exit, Failure> {
         _ => None,
     };
     let bytes = format.bytes(&sidecar, model.as_ref()).with_context(|| format!("`{}`", path.display()));
-    let bytes = bytes.map_err(|error| error.hint(format!("docs/formats.md says what `{name}` asks for")))?;
+    let bytes = bytes.map_err(|error| error.hint(format!("docs/formats.md lists the requirements of `{name}`")))?;
     Staged::write(&bytes, &output)?;
     let report = ExportReport {
         sidecar: path.display().to_string(),

@@ -441,7 +441,10 @@ impl MixedArgs {
         if let (Some(given), Some(_)) = (given.filter(|given| Some(*given) != of_goal), of_goal) {
             let names = METRICS.iter().filter(|metric| metric.task == Some(given)).map(|metric| metric.name);
             let names = names.collect::<Vec<_>>().join(", ");
-            bail!("the task is {}, expected a goal of it: --target NAME=VALUE with one of {names}", given.name());
+            bail!(
+                "the task is {}, expected a goal of this task: --target NAME=VALUE with one of {names}",
+                given.name()
+            );
         }
         let Some(goal) = goal else { return Ok(None) };
         ensure!(has_data, "{} needs --data, expected samples to choose the layers", goal.option());

@@ -281,7 +281,7 @@ fn quantize(args: &QuantizeArgs, request: &Request, paths: &RunPaths) -> Result<
     if paths.are_mixed() {
         let (model, sidecar) = (paths.output.display(), paths.sidecar.display());
         summary.warnings.push(format!(
-            "`{model}` and `{sidecar}` were of two runs, as a run leaves them that is killed: both are replaced"
+            "`{model}` and `{sidecar}` were of two different runs, as after a killed run: both are replaced"
         ));
     }
     staged.commit()?;

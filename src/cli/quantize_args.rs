@@ -88,7 +88,7 @@ fn observer_help() -> String {
 const RESCUE: f64 = 0.05;
 
 fn percent(text: &str) -> Result<f64> {
-    let percent: f64 = text.parse().context("expected a number of percent")?;
+    let percent: f64 = text.parse().context("expected a percentage")?;
     ensure!((0.0..=100.0).contains(&percent), "expected 0 to 100 percent");
     Ok(percent)
 }
@@ -139,7 +139,7 @@ pub(super) fn request(
         mixed.is_some() || rescue > 0.0 || level != "0" && methods.as_ref().is_none_or(|list| !list.is_empty());
     ensure!(
         evaluates || head == HeadRequest::default(),
-        "--task and --head: nothing is evaluated, expected methods with --effort 1 or more, or a goal"
+        "--task or --head is given, but nothing is evaluated, expected methods with --effort 1 or more, or a goal"
     );
     let activation = observer(&args.observer, &scheme.observers.activation)?;
     let weight = observer(&args.weight_observer, &scheme.observers.weight)?;

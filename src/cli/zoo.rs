@@ -380,7 +380,7 @@ fn program(arguments: &[String], process: &AtomicU32) -> Result<ProgramRan> {
     });
     let ended = child.wait4();
     process.store(0, Ordering::Relaxed);
-    let ended = ended.context("the end of a run for one model is not known")?;
+    let ended = ended.context("the exit status of a run for one model is not known")?;
     Ok(ProgramRan {
         status: ended.status,
         json: serde_json::from_slice(&stdout).ok(),

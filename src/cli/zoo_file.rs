@@ -86,7 +86,9 @@ impl ZooFile {
         let defaults = of("defaults", &text.defaults)?;
         let mut models = Vec::new();
         for (pattern, settings) in &text.models {
-            let pattern = pattern.as_str().with_context(|| format!("`{file}`: `models` has a key that is no text"))?;
+            let pattern = pattern
+                .as_str()
+                .with_context(|| format!("`{file}`: `models` has a key that is not text, expected a pattern"))?;
             let matcher = Glob::new(pattern).with_context(|| format!("`{file}`: `{pattern}`"))?.compile_matcher();
             let settings = match settings {
                 Value::Null => &Mapping::new(),
@@ -152,7 +154,7 @@ fn options(settings: &Mapping, folder: &Path) -> Result<Options> {
         names.into_iter().filter(|name| !NOT_OF_MODELS.contains(name)).chain(OF_COMPARISON).collect();
     let mut options = Options::new();
     for (key, value) in settings {
-        let key = key.as_str().context("has a key that is no text")?;
+        let key = key.as_str().context("has a key that is not text, expected an option")?;
         if !names.contains(&key) {
             return Err(none_of(format!("unknown option `{key}`"), key, names));
         }
@@ -172,7 +174,8 @@ fn text(key: &str, value: &Value) -> Result<String> {
     match value {
         Value::String(text) => Ok(text.clone()),
         Value::Number(number) => Ok(number.to_string()),
-        _ => Err(anyhow!("`{key}` holds no text, number or list of these").hint("as on the command line")),
+        _ => Err(anyhow!("`{key}`: found a value of another type, expected text, a number, or a list of them")
+            .hint("write the value as on the command line")),
     }
 }
 

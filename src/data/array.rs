@@ -112,7 +112,7 @@ impl Raw<'_> {
             };
             match whole.and_then(|value| T::try_from(value).ok()) {
                 Some(value) => Ok(value),
-                None => bail!("value {shown} at position {idx}, expected whole numbers that {type_name} holds"),
+                None => bail!("value {shown} at position {idx}, expected a whole number in the range of {type_name}"),
             }
         };
         self.numbers().enumerate().map(convert).collect()
@@ -129,7 +129,7 @@ impl Raw<'_> {
                 let narrow = value as f32;
                 ensure!(
                     narrow.is_finite() || !value.is_finite(),
-                    "value {value:?} at position {idx}, expected numbers that float32 holds"
+                    "value {value:?} at position {idx}, expected a number in the range of float32"
                 );
                 Ok(narrow)
             }
@@ -213,7 +213,7 @@ pub fn sample_shape(found: &[usize], input: &InputSpec) -> Option<Vec<usize>> {
 pub fn samples(found: &[usize], input: &InputSpec) -> Result<(usize, Vec<usize>)> {
     let mismatch = || {
         anyhow!(
-            "array has shape {found:?}, input `{}` takes {}, or several samples along the first axis",
+            "array has shape {found:?}, expected for input `{}`: {}, or several samples along the first axis",
             input.name,
             input.expected()
         )

@@ -76,7 +76,7 @@ impl BoxLabels {
             let text = foreign::read(file)?;
             let instances: Instances = serde_json::from_slice(&text).map_err(|error| {
                 anyhow!("is not an instances.json of COCO: {}", plain(&error.to_string()))
-                    .hint("it has the keys `images`, `annotations` and `categories`")
+                    .hint("an instances.json has the keys `images`, `annotations` and `categories`")
             })?;
             let mut ids: Vec<i64> = instances.categories.iter().map(|category| category.id).collect();
             ids.sort_unstable();
@@ -127,7 +127,7 @@ impl BoxLabels {
             let parts = dataset.parts(i);
             ensure!(
                 fits.len() == parts.len(),
-                "`{}` is no image, expected images for boxes of `{file}`",
+                "`{}` is not an image, expected images for the boxes of `{file}`",
                 dataset.name(i)
             );
             parts.into_iter().zip(fits).map(of_image).collect()

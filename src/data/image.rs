@@ -66,7 +66,7 @@ impl Recipe {
             image::guess_format(&bytes).context("is not an image, expected JPEG, PNG, BMP, WebP, GIF, TIFF or PNM")?;
         ensure!(
             format != ImageFormat::Jpeg || has_jpeg_end(&bytes),
-            "is cut off: {} bytes without the end of the JPEG image",
+            "is truncated: {} bytes without the end of the JPEG image",
             bytes.len()
         );
         let mut reader = ImageReader::with_format(Cursor::new(bytes), format);

@@ -80,7 +80,7 @@ impl Labels {
             ensure!(
                 !subfolders.is_empty(),
                 anyhow!("`{folder}`: has no subfolders, expected one for each class")
-                    .hint("give the folder that holds them, or a .csv as labels")
+                    .hint("pass the folder that holds the folders of the classes, or a .csv with labels")
             );
             found.extend(subfolders);
         }
@@ -130,7 +130,7 @@ impl Labels {
                     list.display(),
                     row.display()
                 )
-                .hint("write more of the paths in the column `file`, so that they differ")
+                .hint("write longer paths in the column `file`, so that they differ")
             );
             Ok(*class)
         };
@@ -142,7 +142,9 @@ fn of_folders(classes: &BTreeMap<PathBuf, usize>, dataset: &Dataset) -> Result<V
     let of_file = |file: String| -> Result<usize> {
         let path = absolute(Path::new(&file))?;
         let class = path.ancestors().find_map(|folder| classes.get(folder));
-        class.copied().with_context(|| format!("`{file}` is in no folder of a class, expected all files in one"))
+        class
+            .copied()
+            .with_context(|| format!("`{file}` is not in the folder of a class, expected every file in such a folder"))
     };
     (0..dataset.len()).map(|i| dataset.parts(i).into_iter().map(of_file).collect()).collect()
 }

@@ -106,7 +106,9 @@ impl Array {
             3 => Values::I8(values(bytes, i8::from_le_bytes)),
             2 => Values::U8(bytes.clone()),
             9 => Values::Bool(bytes.iter().map(|byte| *byte != 0).collect()),
-            other => bail!("a kept input has type {other}, expected that of an array"),
+            other => {
+                bail!("a kept input has element type {other}, expected float32, uint8, int8, int32, int64 or bool")
+            }
         };
         Ok(Array { shape: shape.clone(), values })
     }

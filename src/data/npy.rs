@@ -47,7 +47,7 @@ fn header_bytes(mut reader: impl Read) -> Result<Vec<u8>> {
     ensure!(n_bytes <= MAX_HEADER_BYTES, "header has {n_bytes} bytes, expected at most {MAX_HEADER_BYTES}");
     let start = bytes.len();
     bytes.resize(start + n_bytes, 0);
-    reader.read_exact(&mut bytes[start..]).context("ends in its header")?;
+    reader.read_exact(&mut bytes[start..]).context("is truncated in its header")?;
     let mut depth = 0usize;
     for byte in &bytes[start..] {
         match byte {

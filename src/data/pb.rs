@@ -24,7 +24,7 @@ pub fn read(path: &Path) -> Result<(TensorProto, Element)> {
     ensure!(data_type != 0, "is not an ONNX tensor: it has no element type");
     let element = Element::from_onnx(data_type)
         .with_context(|| format!("tensor holds {}, expected numbers or booleans", type_name(data_type)))?;
-    ensure!(!tensor::is_external(&tensor), "data are in an external file, expected them in this one");
+    ensure!(!tensor::is_external(&tensor), "data are in an external file, expected in this file");
     let n_values: usize = tensor::shape(&tensor)?.iter().product();
     let held = match &tensor.raw_data {
         Some(raw) => {

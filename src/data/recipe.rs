@@ -259,7 +259,7 @@ fn per_channel(
         Some(&[value]) => vec![value; n_channels],
         Some(values) if values.len() == n_channels => values.to_vec(),
         Some(values) => bail!(
-            "`{key}` has {} numbers, input `{}` takes 1 or one for each of {n_channels} channels",
+            "`{key}` has {} numbers, expected for input `{}`: 1, or one for each of {n_channels} channels",
             values.len(),
             input.name
         ),

@@ -267,7 +267,7 @@ fn list(path: &Path, n_inputs: usize, kind: ListKind, visit: &mut SourceVisitor)
             })?;
         }
     }
-    ensure!(!is_empty, "names no files, expected a path per line");
+    ensure!(!is_empty, "lists no files, expected one path per line");
     Ok(())
 }
 

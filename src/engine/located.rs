@@ -51,21 +51,21 @@ pub(super) fn reason(text: &str) -> String {
         return text.to_string();
     }
     if let Some((_, found)) = text.split_once("Unknown DatumType ") {
-        return format!("the engine does not compute with the element type {}", found.to_lowercase());
+        return format!("the engine does not support the element type {}", found.to_lowercase());
     }
     if let Some((_, sides)) = text.split_once("Impossible to unify ") {
         let sides = sides.trim_end_matches('.').replace("Val(", "").replace([')', '('], "");
         return match sides.split_once(" with ") {
             Some((a, b)) if a.parse::<i64>().is_ok() && b.parse::<i64>().is_ok() => {
-                format!("its shapes contradict each other: {a} and {b}, expected the same")
+                format!("shapes contradict each other: {a} and {b}, expected equal sizes")
             }
-            _ => "its shapes or types contradict each other".to_string(),
+            _ => "shapes or types contradict each other".to_string(),
         };
     }
     let of = |parts: &[&str]| parts.iter().any(|part| text.contains(part));
     match of(&OF_ITS_CODE) || text.contains("None") {
-        true if of(&OF_CONSTANTS) => "the engine takes one of its inputs as a constant only".to_string(),
-        true => "the engine does not run it with these inputs, shapes or attributes".to_string(),
+        true if of(&OF_CONSTANTS) => "the engine supports one of the inputs only as a constant".to_string(),
+        true => "the engine cannot run this node with these inputs, shapes or attributes".to_string(),
         false => text.to_string(),
     }
 }
@@ -74,15 +74,14 @@ pub(super) fn reason(text: &str) -> String {
 fn hint(text: &str) -> &'static str {
     match OF_CONSTANTS.iter().any(|part| text.contains(part)) {
         true => {
-            "fix the shapes of the inputs and fold constants (onnxsim, onnxslim), or quantize up to a tensor in front of it with --outputs"
+            "fix the shapes of the inputs and fold constants (onnxsim, onnxslim), or use --outputs to quantize only up to a tensor in front of this node"
         }
         false => HINT,
     }
 }
 
 /// The hint for operators that the engine does not run.
-pub(super) const HINT: &str =
-    "--outputs TENSOR of `mqq calibrate` quantizes up to a tensor in front of it, and leaves the rest float";
+pub(super) const HINT: &str = "use --outputs TENSOR of `mqq calibrate` to quantize up to a tensor in front of this node, and leave the nodes behind that tensor float";
 
 /// Returns the node that the engine names, as in `Failed analyse for node #3 "name" ConvHir`.
 fn named<'m>(text: &str, nodes: &'m [NodeProto]) -> Option<&'m NodeProto> {

@@ -22,7 +22,7 @@ fn parse(ctx: &ParsingContext, node: &NodeProto) -> TractResult<(Box<dyn Inferen
         "reflect" => Mode::Plain(PadMode::Reflect),
         "edge" => Mode::Plain(PadMode::Edge),
         "wrap" => Mode::Wrap,
-        mode => bail!("the mode is {mode}, expected constant, reflect, edge or wrap"),
+        mode => bail!("`mode` is `{mode}`, expected `constant`, `reflect`, `edge` or `wrap`"),
     };
     let pads = match ctx.onnx_operator_set_version {
         ..=10 => Some(node.get_attr_vec::<i64>("pads")?),
@@ -146,7 +146,7 @@ fn wrapped(
     let length = target.outlet_fact(outlet)?.shape[axis].to_usize()?;
     ensure!(
         before.max(after) <= length,
-        "the pads of axis {axis} are {before} and {after}, expected at most its length, {length}"
+        "pads of axis {axis} are {before} and {after}, expected at most the axis length {length}"
     );
     let mut part = |name: &str, start: usize, end: usize| -> TractResult<Option<OutletId>> {
         let slice = Slice::new(axis, start, end);
@@ -172,7 +172,8 @@ fn by_axis(n_axes: usize, pads: &[TDim], axes: Option<&Tensor>) -> TractResult<V
     for (&axis, (before, after)) in axes.iter().zip(pads.iter().zip(&pads[axes.len()..])) {
         let position = if axis < 0 { axis + n_axes as i64 } else { axis };
         let place = usize::try_from(position).ok().and_then(|position| all.get_mut(position));
-        let place = place.with_context(|| format!("the axis is {axis}, expected one of {n_axes} axes"))?;
+        let place =
+            place.with_context(|| format!("axis is {axis}, expected an axis of a tensor with {n_axes} axes"))?;
         *place = [before.clone(), after.clone()];
     }
     Ok(all)

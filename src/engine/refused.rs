@@ -33,7 +33,7 @@ pub(super) fn check_implemented(model: &InferenceModel) -> Result<()> {
     let error = anyhow!("the engine cannot run these operators: {}", list.join(", "));
     let is_fused = missing.keys().any(|op| FUSED_BY_RUNTIME.contains(&op.as_str()));
     Err(error.hint(match is_fused {
-        true => "operators that ONNX Runtime's optimizer made: take the model from before it",
+        true => "ONNX Runtime's optimizer made these operators: use the model from before the optimization",
         false => HINT,
     }))
 }

@@ -167,6 +167,6 @@ fn ensure_inside(gather: &Gather, inputs: &[TValue]) -> TractResult<()> {
             size - 1,
             gather.axis
         )
-        .hint("ids in the data must be of the model's vocabulary: look at the tokenizer, or at the file")),
+        .hint("ids in the data must come from the model's vocabulary: check the tokenizer and the data file")),
     }
 }

@@ -67,7 +67,7 @@ impl ShapedEngines {
             })
         };
         let build = || open.with_shapes(shapes).and_then(|parsed| parsed.build(&self.observed));
-        let engine = built.get_or_init(|| build().with_context(|| format!("for input shapes {shapes:?}")));
+        let engine = built.get_or_init(|| build().with_context(|| format!("input shapes {shapes:?}")));
         engine.as_ref().map_err(copy_of)?.session()
     }
 }

@@ -89,7 +89,7 @@ fn ensure_range(start: &TensorProto, limit: &TensorProto, delta: &TensorProto) -
     let n = (limit - start) / delta;
     ensure!(
         n.is_nan() || n <= MAX_ELEMENTS as f64,
-        "{start} to {limit} by {delta}, expected at most {MAX_ELEMENTS} elements"
+        "range is {start} to {limit} by {delta}, expected at most {MAX_ELEMENTS} elements"
     );
     Ok(())
 }

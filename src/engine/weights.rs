@@ -61,7 +61,7 @@ impl WithoutWeights {
         for (name, weight) in self.weights {
             let outlet = outlets.get(&name).with_context(|| format!("the engine lost initializer `{name}`"))?;
             let node = model.node_mut(outlet.node);
-            ensure!(node.op_is::<Const>(), "initializer `{name}` is no constant of the engine");
+            ensure!(node.op_is::<Const>(), "initializer `{name}`: is not a constant in the engine's graph");
             node.op = Source.into();
             node.outputs[0].fact = weight.data_type.fact(&weight.shape).into();
             by_node.insert(outlet.node, weight);

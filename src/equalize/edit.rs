@@ -22,9 +22,15 @@ impl EqualizationGroup {
     /// # Errors
     /// If the number of scales is not the number of channels, or a scale is not finite and positive.
     pub fn edits(&self, scales: &[f32]) -> Result<Vec<ModelEdit>> {
-        ensure!(scales.len() == self.n, "tensor `{}`: {} factors, expected {}", self.tensor, scales.len(), self.n);
+        ensure!(
+            scales.len() == self.n,
+            "tensor `{}`: {} channel scales, expected {}",
+            self.tensor,
+            scales.len(),
+            self.n
+        );
         let bad = scales.iter().find(|factor| !(factor.is_finite() && **factor > 0.0));
-        ensure!(bad.is_none(), "tensor `{}`: factor {bad:?}, expected one above 0", self.tensor);
+        ensure!(bad.is_none(), "tensor `{}`: channel scale {bad:?}, expected a number above 0", self.tensor);
         let scaled = |constant: &ScaledConstant| ScaledChannels {
             tensor: constant.tensor.clone(),
             entries: constant.entries,

@@ -123,12 +123,12 @@ impl fmt::Display for Reason {
         match self {
             Reason::NoProducer(tensor) => write!(f, "`{tensor}` is an input of the network or a constant"),
             Reason::NetworkOutput(tensor) => write!(f, "`{tensor}` is an output of the network"),
-            Reason::Operator { node, op_type } => write!(f, "{op_type} `{node}` does not pass channel scales on"),
+            Reason::Operator { node, op_type } => write!(f, "channel scales cannot pass {op_type} `{node}`"),
             Reason::Bound { node, bounds: [min, max] } => {
                 write!(f, "Clip `{node}` has the bounds {min} and {max} for all channels")
             }
             Reason::NoWeight(node) => write!(f, "node `{node}` has no constant float32 weight of a supported form"),
-            Reason::Shared(tensor) => write!(f, "the constant `{tensor}` is an input of other nodes too"),
+            Reason::Shared(tensor) => write!(f, "other nodes also read the constant `{tensor}`"),
             Reason::NotPerChannel(tensor) => write!(f, "the constant `{tensor}` does not have one value per channel"),
             Reason::Unknown(tensor) => write!(f, "`{tensor}` has an unknown shape, or is not float32"),
             Reason::Misaligned(tensor) => write!(f, "two paths to `{tensor}` order its channels differently"),

@@ -180,7 +180,7 @@ impl UniqueMap {
             Some(earlier) if *earlier != value => {
                 let error =
                     anyhow!("tensor `{name}`: has two scales and zero points, but the format has one per tensor");
-                return Err(error.hint("a table that names the format under `emit` writes none with --set emit=null"));
+                return Err(error.hint("if the table names the format under `emit`, leave it out with --set emit=null"));
             }
             _ => self.map.insert(name.to_string(), value),
         };

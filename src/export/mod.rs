@@ -53,8 +53,12 @@ impl Format {
         let is_int8 = |qtype: &&QType| qtype.bits == 8 && qtype.signed && qtype.symmetry == Symmetry::Symmetric;
         ensure!(
             !self.needs_int8 || types.is_empty() || types.iter().any(is_int8),
-            anyhow!("format `{}` holds symmetric int8 activations, but backend `{}` has none", self.name, scheme.name)
-                .hint("`mqq export --list` lists the formats, `mqq backends NAME` prints the types of a table")
+            anyhow!(
+                "format `{}` holds only symmetric int8 activations, but backend `{}` has none",
+                self.name,
+                scheme.name
+            )
+            .hint("`mqq export --list` lists the formats, `mqq backends NAME` prints the types of a table")
         );
         Ok(())
     }

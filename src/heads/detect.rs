@@ -113,7 +113,7 @@ impl DetectHead {
         let n = corners.len();
         let part = |key: &'static str, part: &OutputPart, n_columns: Option<usize>| -> Result<PartRows> {
             let rows = part.rows(outputs).with_context(|| format!("`{key}`"))?;
-            ensure!(rows.n_rows() == n, "`{key}`: found {} rows, expected {n} as of `boxes`", rows.n_rows());
+            ensure!(rows.n_rows() == n, "`{key}`: found {} rows, expected {n} as for `boxes`", rows.n_rows());
             let fits = n_columns.is_none_or(|n| n == rows.n_columns);
             ensure!(fits, "`{key}`: found {} columns, expected {}", rows.n_columns, n_columns.unwrap_or(0));
             Ok(rows)
@@ -258,9 +258,9 @@ impl HeadKind for DetectHead {
         ensure(!self.form.has_cells() || n_levels != Some(0), "strides", "absent, expected for this `form`")?;
         ensure(!self.form.has_cells() || self.per_cell == 1, "per_cell", "expected 1 for this `form`")?;
         ensure(self.bins.is_none_or(|bins| bins > 1), "bins", "expected 2 or more")?;
-        ensure(self.bins.is_none() || self.form == BoxForm::Ltrb, "bins", "expected for `form: ltrb` alone")?;
+        ensure(self.bins.is_none() || self.form == BoxForm::Ltrb, "bins", "expected only with `form: ltrb`")?;
         let has_anchors = self.form.has_anchors() == self.anchors.is_some();
-        ensure(has_anchors, "anchors", "expected for `form: anchors` and `anchor_corners`, and only there")?;
+        ensure(has_anchors, "anchors", "expected with `form: anchors` or `form: anchor_corners`, and only with these")?;
         if let Some(anchors) = &self.anchors {
             let plain = !anchors.form.has_cells() && !anchors.form.has_anchors();
             ensure(plain, "anchors.form", "expected xyxy, yxyx, xywh or cxcywh")?;

@@ -67,7 +67,7 @@ impl KeypointsHead {
         match self.form {
             PointForm::Points => {
                 let n = if rows.n_columns == 1 { self.per_point } else { rows.n_columns };
-                ensure!(n >= 2, "`points`: found {} of a point, expected x and y", count(n, "value"));
+                ensure!(n >= 2, "`points`: found {} per point, expected x and y", count(n, "value"));
                 let n_values = rows.values.len();
                 ensure!(n_values % n == 0, "`points`: found {n_values} values, expected {n} for each point");
                 let point = |row: &[f32]| ScoredPoint { at: [row[0], row[1]], score: row.get(2).copied() };
@@ -145,7 +145,7 @@ impl HeadKind for KeypointsHead {
             _ if self.per_point < 2 => wrong("per_point", "expected 2 or more"),
             PointForm::Simcc if self.y.is_none() => wrong("y", "absent, expected for `form: simcc`"),
             PointForm::Points | PointForm::Heatmap if self.y.is_some() => {
-                wrong("y", "expected for `form: simcc` alone")
+                wrong("y", "expected only with `form: simcc`")
             }
             _ => Ok(()),
         }
@@ -170,7 +170,7 @@ impl HeadKind for KeypointsHead {
         };
         match self.form {
             PointForm::Heatmap => (rank == 4).then(|| format!("{described}, a map for each point")),
-            PointForm::Simcc => Some(format!("{described} and that of y, with as many rows")),
+            PointForm::Simcc => Some(format!("{described} and the output for y, with the same number of rows")),
             PointForm::Points => {
                 let is_told = rank == 3 || rank == 2 && self.tells_length(images);
                 let fits = is_told && lies(self.normalized) && (self.normalized || !lies(true));

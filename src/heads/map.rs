@@ -61,7 +61,9 @@ impl HeadKind for MapHead {
         match self.peak {
             Some(peak) if peak <= 1.0 => is_of(peak).then(|| format!("{described} with values from 0 to {peak}")),
             Some(peak) => (is_of(peak) && !is_of(1.0)).then(|| format!("{described} with values from 0 to {peak}")),
-            None => (!is_of(1.0) && !is_of(255.0)).then(|| format!("{described}, no picture by its values")),
+            None => {
+                (!is_of(1.0) && !is_of(255.0)).then(|| format!("{described}, whose values are not those of a picture"))
+            }
         }
     }
 }

@@ -157,7 +157,7 @@ impl OutputPart {
             Some(axis) => {
                 let from_start = if axis < 0 { axis + dims.len() as i64 } else { axis - n_batch as i64 };
                 let found = usize::try_from(from_start).ok().filter(|&axis| axis < dims.len());
-                Some(found.with_context(|| format!("has no axis {axis}, expected one of its own"))?)
+                Some(found.with_context(|| format!("has no axis {axis}, expected one of its axes"))?)
             }
         };
         Ok((dims, axis))
@@ -194,7 +194,7 @@ impl OutputPart {
             None => (0, n_all),
             Some(&[first]) => (first, n_all),
             Some(&[first, end]) => (first, end),
-            Some(_) => bail!("`columns` has not one or two numbers"),
+            Some(_) => bail!("`columns` does not have one or two numbers"),
         };
         ensure!(first < end && end <= n_all, "has {n_all} columns, expected columns {first} to {end}");
         Ok((first, end))
@@ -207,7 +207,7 @@ impl OutputPart {
         let (first, end) = self.span(output)?;
         ensure!(
             rows.values.is_empty() || rows.n_columns == end - first,
-            "has {} columns, expected {} as the outputs before it",
+            "has {} columns, expected {} as in the outputs before it",
             end - first,
             rows.n_columns
         );

@@ -51,7 +51,7 @@ impl HeadRequest {
                     0 => anyhow!("no built-in head of task {task} fits the outputs {outputs}"),
                     _ => anyhow!("heads {} of task {task} fit the outputs {outputs}, expected one", names.join(", ")),
                 }
-                .hint("say by --head NAME or --head FILE.yaml how they are read: docs/tasks.md"))
+                .hint("name the head that reads them with --head NAME or --head FILE.yaml: docs/tasks.md"))
             }
         }
     }

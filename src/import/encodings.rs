@@ -112,7 +112,7 @@ fn recognizes_2(contents: &Contents) -> bool {
 fn read_2(contents: &Contents) -> Result<BTreeMap<String, GivenRange>> {
     let read = |entry: &Value| -> Result<Option<GivenRange>> {
         let dtype = entry.get("output_dtype").and_then(Value::as_str);
-        let dtype = dtype.context("has no text output_dtype")?;
+        let dtype = dtype.context("has no output_dtype, expected a string")?;
         let (digits, signed) = match (dtype.strip_prefix("uint"), dtype.strip_prefix("int")) {
             (Some(digits), _) => (digits, false),
             (None, Some(digits)) => (digits, true),
@@ -123,8 +123,10 @@ fn read_2(contents: &Contents) -> Result<BTreeMap<String, GivenRange>> {
         if digits == "32" || !y_scale.is_number() {
             return Ok(None);
         }
-        let bits: u64 =
-            digits.parse().ok().with_context(|| format!("output_dtype is `{dtype}`, expected for instance int8"))?;
+        let bits: u64 = digits
+            .parse()
+            .ok()
+            .with_context(|| format!("output_dtype is `{dtype}`, expected a type such as `int8`"))?;
         let zero_point = match entry.get("y_zero_point") {
             None | Some(Value::Null) => 0,
             Some(value) => value.as_i64().with_context(|| format!("y_zero_point is {value}, expected an integer"))?,

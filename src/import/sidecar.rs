@@ -19,7 +19,7 @@ fn read(contents: &Contents) -> Result<BTreeMap<String, GivenRange>> {
     let is_scaled = |edit: &ModelEdit| matches!(edit, ModelEdit::ScaleChannels(_));
     ensure!(
         !sidecar.has_equalized_channels() && !sidecar.edits.iter().any(is_scaled),
-        anyhow!("its ranges are those of a model with equalized channels")
+        anyhow!("the ranges are for a model with equalized channels, expected ranges of the original channels")
             .hint("calibrate that model with --effort 0 to get ranges for other models")
     );
     let entry = |encoding: sidecar::Encoding| {

@@ -32,7 +32,7 @@ fn read(contents: &Contents) -> Result<BTreeMap<String, GivenRange>> {
         let earlier = ranges.insert(name, range);
         ensure!(
             earlier.is_none_or(|earlier| earlier == range),
-            "line {line_number}: names a tensor a second time, with another scale"
+            "line {line_number}: repeats a tensor with another scale"
         );
     }
     Ok(ranges)

@@ -14,7 +14,7 @@ pub const AGREEMENT: Metric = Metric {
     better: Better::Higher,
     best: 100.0,
     worst: 0.0,
-    about: "rows of class scores with the same largest value",
+    about: "rows of class scores with the same best class",
     task: None,
     prepare: |outputs, _| Box::new(Agreement { n_classes: outputs.iter().map(FloatOutput::n_classes).collect() }),
 };

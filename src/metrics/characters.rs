@@ -14,7 +14,7 @@ pub const CHARACTERS: Metric = Metric {
     better: Better::Higher,
     best: 1.0,
     worst: 0.0,
-    about: "characters that need no edit to make one network's text of the other's, share",
+    about: "share of characters that stay when one network's text is edited into the other's",
     task: Some(TaskName::Text),
     prepare: |outputs, head| {
         Box::new(ImageSums {

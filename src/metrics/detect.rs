@@ -17,7 +17,7 @@ pub const F1: Metric = Metric {
     better: Better::Higher,
     best: 1.0,
     worst: 0.0,
-    about: "boxes of both networks with the same class and an IoU of 0.5 or more, 0 to 1",
+    about: "share of boxes that match between both networks, with the same class and an IoU of 0.5 or more, 0 to 1",
     task: Some(TaskName::Detect),
     prepare: |outputs, head| Box::new(boxes(outputs, head, f1)),
 };
@@ -49,7 +49,7 @@ pub const BOX_OVERLAP: Metric = Metric {
     better: Better::Higher,
     best: 1.0,
     worst: 0.0,
-    about: "boxes of both networks with the same class, weighed by score and IoU, where the network chooses them, 0 to 1",
+    about: "share of boxes that match between both networks, weighted by score and IoU, where the network chooses the boxes, 0 to 1",
     task: Some(TaskName::Detect),
     prepare: |outputs, head| {
         let is_selected = outputs.iter().any(|output| output.about.is_selected);

@@ -86,7 +86,7 @@ impl fmt::Display for MissedGate {
         match tensor {
             Some(tensor) => write!(f, "output `{tensor}`: ")?,
             None if metric.task.is_some() => {}
-            None => write!(f, "no output has this figure: ")?,
+            None => write!(f, "no output has this metric: ")?,
         }
         match value {
             Some(value) => write!(f, "{} is {}", metric.title, metric.spelled(*value))?,

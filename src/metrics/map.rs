@@ -18,7 +18,7 @@ pub const MAP_SQNR: Metric = Metric {
     better: Better::Higher,
     best: MAX_DB,
     worst: f64::NEG_INFINITY,
-    about: "signal over quantization noise, both without their mean in each channel",
+    about: "signal over quantization noise, both with mean 0 in each channel",
     task: Some(TaskName::Map),
     prepare: |outputs, head| Box::new(channels(outputs, head, |a, b, sums| add(centred, a, b, sums), db)),
 };

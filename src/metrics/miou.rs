@@ -15,7 +15,7 @@ pub const MIOU: Metric = Metric {
     better: Better::Higher,
     best: 1.0,
     worst: 0.0,
-    about: "pixels of each class or mask that both networks find, over those that one of them finds, mean over classes",
+    about: "pixels of each class or mask in both networks divided by pixels in at least one, mean over classes",
     task: Some(TaskName::Segment),
     prepare: |outputs, head| Box::new(ClassPixels::new(outputs, head)),
 };

@@ -14,7 +14,7 @@ pub const NEIGHBOURS: Metric = Metric {
     better: Better::Higher,
     best: 1.0,
     worst: 0.0,
-    about: "nearest neighbours of each sample by cosine that stay, share of 10",
+    about: "share of each sample's 10 nearest neighbours by cosine that stay",
     task: Some(TaskName::Embed),
     prepare: |outputs, head| Box::new(Neighbours(TaskOutputs::new(outputs, head))),
 };

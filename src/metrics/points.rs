@@ -14,7 +14,7 @@ pub const PCK: Metric = Metric {
     better: Better::Higher,
     best: 1.0,
     worst: 0.0,
-    about: "points of the float network that are found within the head's tolerance, share",
+    about: "share of the float network's points that the quantized network finds within the head's tolerance",
     task: Some(TaskName::Keypoints),
     prepare: |outputs, head| {
         Box::new(ImageSums {

@@ -10,7 +10,7 @@ use crate::heads::PartRows;
 pub const ROW_AGREEMENT: Metric = Metric {
     name: "row-agreement",
     title: "agreement of rows",
-    about: "rows with the same largest value, where a sample has several, as one for each token",
+    about: "rows with the same best class, for samples with several rows, such as one for each token",
     prepare: |outputs, head| share_of_rows(outputs, head, add),
     ..TOP5
 };

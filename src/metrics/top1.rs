@@ -26,7 +26,7 @@ pub const TOP1_DROP: Metric = Metric {
     better: Better::Lower,
     best: 0.0,
     worst: 100.0,
-    about: "percentage points of top-1 below the float network",
+    about: "percentage points by which top-1 is below the float network's",
     prepare: |outputs, _| Box::new(RightClasses::new(outputs, RightClasses::drop)),
     ..TOP1
 };

@@ -68,9 +68,9 @@ pub(super) fn begin<'a>(
 ) -> Result<(Search<'a>, usize)> {
     let Task { wanted, setup, .. } = task;
     let PlannedModel { model, placement, plan, .. } = planned;
-    let samples = setup.samples.with_context(|| {
-        format!("{}: there are no samples, expected --data to choose the layers", wanted.goal.option())
-    })?;
+    let samples = setup
+        .samples
+        .with_context(|| format!("{}: found no samples to choose the layers, expected --data", wanted.goal.option()))?;
     let methods = of_plan(&setup, placement, plan);
     let n_tune = match methods.is_empty() {
         true => 0,
@@ -91,7 +91,7 @@ pub(super) fn begin<'a>(
 /// the first `n_tune`.
 fn sample_ranges(samples: &SampleSet, goal: &Goal, n_tune: usize) -> Result<[Range<usize>; 2]> {
     let n = samples.by_content().len();
-    ensure!(n >= MIN_SAMPLES, "{} to choose the layers, expected {MIN_SAMPLES} or more", count(n, "sample"));
+    ensure!(n >= MIN_SAMPLES, "found {} to choose the layers, expected {MIN_SAMPLES} or more", count(n, "sample"));
     let n_analysis = max_analysis(goal).min(n / 2);
     let first = n_analysis.max(n_tune.min(n.saturating_sub(MIN_APART)));
     let bytes: usize = samples.inputs.iter().map(|input| 4 * input.shape.iter().product::<usize>()).sum();

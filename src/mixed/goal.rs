@@ -145,8 +145,8 @@ impl TryFrom<BTreeMap<String, Number>> for Goal {
     type Error = anyhow::Error;
 
     fn try_from(goals: BTreeMap<String, Number>) -> Result<Goal> {
-        let (name, value) = goals.first_key_value().context("no goal")?;
-        Goal::named(name, value.as_f64().context("a goal that is not a number")?)
+        let (name, value) = goals.first_key_value().context("the goal is missing")?;
+        Goal::named(name, value.as_f64().context("the value of the goal is not a number")?)
     }
 }
 
@@ -205,7 +205,7 @@ impl Wanted {
         ensure!(
             !scheme.mixed.is_empty(),
             anyhow!(
-                "{}: the table of backend `{backend}` has no key `mixed`, expected the other precisions that layers may have",
+                "{}: the table of backend `{backend}` has no key `mixed`, expected one with precisions for single layers",
                 goal.option()
             )
             .hint("if the target runs float operators too, add --set 'mixed={float: {}}'")
@@ -213,13 +213,13 @@ impl Wanted {
         let list = || names().collect::<Vec<_>>().join(", ");
         let precisions: Vec<String> = match (goal.of, raise_to) {
             (Bounded::FloatLayers | Bounded::WeightBits, Some(_)) => {
-                bail!("--raise-to with {}, expected --target, --target-sqnr or --max-drop", goal.option())
+                bail!("--raise-to does not apply to {}, expected --target, --target-sqnr or --max-drop", goal.option())
             }
             (Bounded::FloatLayers, None) => {
                 ensure!(
                     scheme.mixed.contains_key(FLOAT),
                     anyhow!("--keep-float: backend `{backend}` has no float precision, expected one of: {}", list())
-                        .hint("--target-sqnr and --max-drop can promote layers to these")
+                        .hint("--target-sqnr and --max-drop can promote layers to these precisions")
                 );
                 vec![FLOAT.to_string()]
             }

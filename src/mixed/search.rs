@@ -272,7 +272,9 @@ impl<'a> Search<'a> {
                     let sqnr_db = relative_error_db(own.relative);
                     format!("{goal}: SQNR {sqnr_db:.2} dB with only this layer quantized")
                 }
-                None => format!("{goal}: with it and its neighbours the overlap with the float outputs is larger"),
+                None => format!(
+                    "{goal}: promoting the layer and its neighbors brings the overlap nearer to the float outputs"
+                ),
             };
             let mut assigned = std::mem::take(&mut self.assigned);
             self.assign(&mut assigned, moved, &reason);

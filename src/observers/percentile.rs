@@ -15,7 +15,7 @@ pub const PERCENTILE: Observer =
 
 fn parse(observer: Observer, text: &str) -> Result<Observer> {
     let option = number(text)?;
-    ensure!(option > 0.0 && option <= 100.0, "{option}, expected above 0 and at most 100");
+    ensure!(option > 0.0 && option <= 100.0, "found {option}, expected a percentage above 0 and at most 100");
     Ok(Observer { option, ..observer })
 }
 

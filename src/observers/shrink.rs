@@ -14,7 +14,7 @@ pub const SHRINK: Observer = Observer { name: "shrink", option: 0.01, parse: Som
 
 fn parse(observer: Observer, text: &str) -> Result<Observer> {
     let option = number(text)?;
-    ensure!((0.0..50.0).contains(&option), "{option}, expected at least 0 and below 50");
+    ensure!((0.0..50.0).contains(&option), "found {option}, expected a percentage of at least 0 and below 50");
     Ok(Observer { option, ..observer })
 }
 

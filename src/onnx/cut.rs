@@ -74,7 +74,7 @@ fn repeated(graph: &GraphProto, index: &GraphIndex, [head_nodes, tail_nodes]: [&
         crossing.into_iter().filter(|name| has_layer(name)).map(|name| format!("`{name}`")).collect();
     (n_layers > 0 && !missing.is_empty()).then(|| {
         format!(
-            "--outputs: the tail repeats {} of the model, as it needs {} too: name it with --outputs as well",
+            "--outputs: the tail repeats {} of the head, because it also reads {}: add that to --outputs",
             count(n_layers, "layer"),
             missing.join(", ")
         )

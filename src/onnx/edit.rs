@@ -199,7 +199,7 @@ fn insert(graph: &mut GraphProto, mul: &InsertedMul) -> Result<()> {
         input.clone_from(output);
         first = first.or(Some(node_idx));
     }
-    let first = first.with_context(|| format!("`{output}` is an input of no node"))?;
+    let first = first.with_context(|| format!("`{output}`: none of its readers is in the graph"))?;
     graph.initializer.push(tensor::from_f32(factors, shape, values)?);
     let product = add.as_ref().map_or(output, |add| &add.product);
     if let Some(InsertedAdd { summands, values, .. }) = add {
@@ -233,7 +233,7 @@ fn replace_bias(graph: &mut GraphProto, bias: &NewBias) -> Result<Option<String>
     let node = graph.node.get_mut(*node_idx);
     let node = node.with_context(|| format!("the graph has no node {node_idx}"))?;
     let n_inputs = node.input.len();
-    ensure!(*input_idx <= n_inputs, "the node has {n_inputs} inputs, not {input_idx}");
+    ensure!(*input_idx <= n_inputs, "node {node_idx} has {n_inputs} inputs, expected at least {input_idx}");
     let replaced = node.input.get(*input_idx).cloned();
     node.input.resize(n_inputs.max(input_idx + 1), String::new());
     node.input[*input_idx].clone_from(name);

@@ -108,7 +108,7 @@ fn read(tensor: &mut TensorProto, folder: &Path, files: &mut BTreeMap<String, By
     let end = offset.saturating_add(length.or(needed).unwrap_or(rest));
     ensure!(
         end <= bytes.len() && offset <= end,
-        "external data end at byte {end}, but `{location}` has {} bytes",
+        "external data end at byte {end}, expected at most {}, the size of `{location}`",
         bytes.len()
     );
     tensor.raw_data = Some(bytes.slice(offset..end));

@@ -31,7 +31,7 @@ pub fn inline(model: &mut ModelProto) -> Result<()> {
     let graph = model.graph_mut()?;
     let mut sizes = Sizes { functions: &by_key, known: BTreeMap::new() };
     let Size { n_nodes, .. } = sizes.of(&graph.node, 0)?;
-    ensure!(n_nodes <= MAX_NODES, "its functions have over {MAX_NODES} nodes once they are inlined");
+    ensure!(n_nodes <= MAX_NODES, "its functions have more than {MAX_NODES} nodes once inlined, which is the limit");
     let names = Names::of(graph);
     let mut inliner = Inliner { functions: by_key, names, used: BTreeMap::new() };
     inliner.graph(graph)?;
@@ -138,7 +138,7 @@ impl<'a> Inliner<'a> {
         for (found, taken, what) in
             [(node.input.len(), function.input.len(), "inputs"), (node.output.len(), function.output.len(), "outputs")]
         {
-            ensure!(found <= taken, "has {found} {what}, expected at most {taken}, those of its function");
+            ensure!(found <= taken, "has {found} {what}, expected at most {taken}, as its function has");
         }
         let given = |i: usize| node.input.get(i).cloned().unwrap_or_default();
         let known: BTreeMap<String, String> =
@@ -228,9 +228,9 @@ fn import_operators(model: &mut ModelProto, function: &FunctionProto) -> Result<
                 let (name, found) = (function.name(), set.version());
                 let domain = if set.domain().is_empty() { "ai.onnx" } else { set.domain() };
                 return Err(anyhow!(
-                    "function `{name}` uses version {found} of operator set `{domain}`, expected {version}, that of the model"
+                    "function `{name}` uses version {found} of operator set `{domain}`, expected {version}, the version of the model"
                 )
-                .hint("onnx.inliner.inline_local_functions(model, convert_version=True) in Python converts it"));
+                .hint("convert it in Python with onnx.inliner.inline_local_functions(model, convert_version=True)"));
             }
             None => model.opset_import.push(set.clone()),
         }

@@ -129,7 +129,7 @@ pub fn resolve_inputs(model: &ModelProto, shapes: &Shapes) -> Result<Vec<InputSp
         };
         if let Some(axis) = shape.iter().position(|&n| n == 0) {
             let text = format!("input `{name}` has the shape {shape:?}: axis {axis} has no values, expected 1 or more");
-            return Err(Error::msg(text).hint("export the dimension open (-1 or a name), or with its number"));
+            return Err(Error::msg(text).hint("export the dimension as open (-1 or a name), or with its size"));
         }
         inputs.push(InputSpec { name: name.into(), shape, data_type: tensor.elem_type(), open: open_axes(value) });
     }

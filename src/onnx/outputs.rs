@@ -107,7 +107,7 @@ fn ensure_apart(written: &[RunFile], read: impl FnOnce(&mut dyn FnMut(RunFile)))
         let target = target().with_context(|| format!("`{}`", output.path.display()))?;
         if let Some(earlier) = targets.insert(target, output) {
             return Err(anyhow!(
-                "`{}` would be written twice, as the {} and as the {}, expected a file for each",
+                "`{}` would be written twice, as the {} and as the {}, expected two different files",
                 output.path.display(),
                 earlier.role,
                 output.role
@@ -128,7 +128,7 @@ fn ensure_apart(written: &[RunFile], read: impl FnOnce(&mut dyn FnMut(RunFile)))
                 false => format!(", there `{}`", input.path.display()),
             };
             apart = Err(anyhow!(
-                "`{}` would be written as the {}, but the run reads it as the {}{link}: expected two files",
+                "`{}` would be written as the {}, but the run reads it as the {}{link}, expected two different files",
                 output.path.display(),
                 output.role,
                 input.role

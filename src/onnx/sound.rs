@@ -23,7 +23,11 @@ pub fn check_sound(model: &ModelProto) -> Result<()> {
             );
         }
         for output in node.output.iter().filter(|name| !name.is_empty()) {
-            ensure!(made.insert(output), "node `{}`: an earlier node produces output `{output}` too", node_name(node));
+            ensure!(
+                made.insert(output),
+                "node `{}`: output `{output}` already exists, expected one producer for each tensor",
+                node_name(node)
+            );
         }
     }
     for output in &graph.output {

@@ -27,7 +27,7 @@ fn of_graph(graph: &mut GraphProto) -> Result<()> {
         let is_constant = node.op_type() == "Constant";
         for attribute in &mut node.attribute {
             if let (true, "sparse_value", Some(bytes)) = (is_constant, attribute.name(), &attribute.sparse_tensor) {
-                let sparse = SparseTensorProto::decode(bytes.clone()).ok().context("is no sparse tensor");
+                let sparse = SparseTensorProto::decode(bytes.clone()).ok().context("is not a sparse tensor");
                 let tensor = sparse.and_then(|sparse| full(&sparse));
                 const TENSOR: i32 = 4;
                 attribute.t = Some(tensor.with_context(|| {
@@ -48,24 +48,30 @@ fn full(sparse: &SparseTensorProto) -> Result<TensorProto> {
     let dims: Vec<usize> = sparse.dims.iter().map(|&dim| dim as usize).collect();
     let n_places: usize = dims.iter().product();
     let size = tensor::element_bytes(values.data_type());
-    let size =
-        size.with_context(|| format!("has the element type {}, expected numbers of whole bytes", values.data_type()))?;
+    let size = size.with_context(|| {
+        format!("has the element type {}, expected a numeric type of whole bytes", values.data_type())
+    })?;
     let n_bytes = n_places.checked_mul(size).filter(|&n| n <= MAX_BYTES);
-    let n_bytes =
-        n_bytes.with_context(|| format!("has the shape {dims:?}, expected at most {MAX_BYTES} bytes in full"))?;
+    let n_bytes = n_bytes.with_context(|| {
+        format!("has the shape {dims:?}, expected one that takes at most {MAX_BYTES} bytes when dense")
+    })?;
     let (found, mut raw) = (tensor::raw_bytes(values)?, vec![0u8; n_bytes]);
     let indices = sparse.indices.as_ref().map_or(Ok(Vec::new()), tensor::i64_values)?;
     let n_values = found.len() / size;
     let rank = if indices.len() == n_values { 1 } else { dims.len() };
-    ensure!(indices.len() == n_values * rank, anyhow!("has {} indices for {n_values} values", indices.len()));
+    ensure!(
+        indices.len() == n_values * rank,
+        anyhow!(
+            "has {} indices for {n_values} values, expected one index, or one per axis, for each value",
+            indices.len()
+        )
+    );
     for (index, value) in indices.chunks(rank.max(1)).zip(found.chunks(size)) {
         let place = match index {
             [place] if rank == 1 => *place as usize,
             _ => index.iter().zip(&dims).fold(0, |place, (&i, &dim)| place * dim + i as usize),
         };
-        raw.get_mut(place * size..(place + 1) * size)
-            .context("an index is outside of the shape")?
-            .copy_from_slice(value);
+        raw.get_mut(place * size..(place + 1) * size).context("an index is outside the shape")?.copy_from_slice(value);
     }
     Ok(TensorProto {
         name: values.name.clone(),

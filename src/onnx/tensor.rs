@@ -179,7 +179,7 @@ pub fn raw_bytes(tensor: &TensorProto) -> Result<Bytes> {
             bytes(&|| tensor.uint64_data.iter().flat_map(|v| v.to_le_bytes().into_iter().take(n)).collect())
         }
         (_, Some(n)) => bytes(&|| tensor.int32_data.iter().flat_map(|v| v.to_le_bytes().into_iter().take(n)).collect()),
-        (other, None) => bail!("element type is {other}, expected numbers of whole bytes"),
+        (other, None) => bail!("element type is {other}, expected a numeric type of whole bytes"),
     }
 }
 

@@ -130,7 +130,7 @@ impl Checker<'_> {
         let opset = self.opsets.get(domain).copied();
         let is_function = self.functions.contains(&(domain, op_type));
         let opset = opset.with_context(|| {
-            format!("the model does not import operator set `{}`, expected the one of each node", shown(domain))
+            format!("the model does not import operator set `{}`, which the node needs", shown(domain))
         })?;
         if !domain.is_empty() || is_function {
             return Ok(());
@@ -201,11 +201,11 @@ fn value(attribute: &AttributeProto) -> Result<()> {
     ];
     let given: Vec<i32> = given.iter().filter(|(_, is_given)| *is_given).map(|(kind, _)| *kind).collect();
     let names = || given.iter().map(|kind| type_name(*kind)).collect::<Vec<_>>().join(" and ");
-    ensure!(given.len() < 2, "has values of the types {}, expected one", names());
+    ensure!(given.len() < 2, "has values of the types {}, expected one value", names());
     let declared = attribute.r#type();
     ensure!(
         given.iter().all(|kind| *kind == declared),
-        "has a value of type {}, expected {} as declared",
+        "has a value of type {}, expected the declared type {}",
         names(),
         type_name(declared)
     );

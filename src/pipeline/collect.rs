@@ -92,9 +92,10 @@ fn run(
     let (shapes, differing) =
         shapes_with_data(path, request.shapes, &calibration.data, calibration.limit, &calibration.preprocessing)?;
     if let Some(differing) = differing {
-        return Err(anyhow!("{differing}: statistics are saved of samples of one shape").hint(
-            "pad the samples to one length, or give the shape of those to use with --shape and --skip-bad-data",
-        ));
+        return Err(anyhow!(
+            "{differing}: expected samples of one shape, because statistics are saved for one shape only"
+        )
+        .hint("pad the samples to one length, or use only the samples of one shape with --shape and --skip-bad-data"));
     }
     let PreparedTables { tables, prepared, watched, models: graphs } = prepare_all(path, &request, &shapes)?;
     let parsed = prepared.values().next().context("no table is given")?;
@@ -103,7 +104,7 @@ fn run(
     let dataset = samples.dataset()?;
     let n_listed = dataset.len();
     let models = prepared.into_iter().map(|(sha256, Prepared { parsed, wanted })| {
-        ObservedModel::new(sha256, parsed, &wanted).context("the engine cannot show all tensors that are quantized")
+        ObservedModel::new(sha256, parsed, &wanted).context("the engine cannot observe all quantized tensors")
     });
     let models = models.collect::<Result<Vec<ObservedModel>>>()?;
     let CollectRequest { shard, n_kept, resumed, calibration, runs_again, until_stable, .. } = request;
@@ -236,7 +237,7 @@ fn prepare_all(path: &Path, request: &CollectRequest, shapes: &Shapes) -> Result
     }
     if let (Some(table), true) = (watched.first(), watched.iter().all(|table| table.placement.activations.is_empty())) {
         let found = format!("backend `{}` observes no tensor of this model", table.scheme.name);
-        return Err(anyhow!("--until-stable: {found}, expected ranges to watch").hint("leave the option out"));
+        return Err(anyhow!("--until-stable: {found}, expected ranges to watch").hint("run without --until-stable"));
     }
     let (mut prepared, mut of_watched) = (BTreeMap::new(), BTreeMap::new());
     for (_, sha256, PreparedGraph { model, parsed, .. }) in models.known {
@@ -288,7 +289,8 @@ fn list_sha256(dataset: &Dataset) -> String {
 /// Returns the number of samples that an interrupted run has done; fails where it had another model, data or options.
 fn done_by(resumed: &SavedStatistics, fresh: &SavedStatistics) -> Result<usize> {
     let other = |difference: String| {
-        anyhow!("the interrupted statistics are of {difference}").hint("collect anew without --resume")
+        anyhow!("the interrupted statistics do not fit this run: found {difference}")
+            .hint("start again without --resume")
     };
     if let Some(difference) = difference(fresh, resumed) {
         return Err(other(difference));
@@ -303,6 +305,10 @@ fn done_by(resumed: &SavedStatistics, fresh: &SavedStatistics) -> Result<usize> 
     let n = expected.shard.len(fresh.about.n_listed);
     let n_done = part.n_done.unwrap_or(n);
     let n_observed = resumed.hashes.len() + resumed.about.skipped.len();
-    ensure!(n_observed == n_done.min(n), "{} of {n_done} done are there", count(n_observed, "sample"));
+    ensure!(
+        n_observed == n_done.min(n),
+        "the interrupted statistics hold {}, expected {n_done}",
+        count(n_observed, "sample")
+    );
     Ok(n_done)
 }

@@ -110,7 +110,7 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparis
     let n_quantized = quantized.graph()?.output.len();
     ensure!(
         outputs.len() == n_quantized,
-        "`{}` has {}, expected {} as the float model",
+        "`{}` has {}, expected {} as in the float model",
         models[1].display(),
         count(n_quantized, "output"),
         outputs.len()
@@ -211,7 +211,7 @@ fn places(order: &[usize]) -> Vec<usize> {
 /// Warnings about constants that are NaN or infinite. The engine's Relu takes NaN for 0, so outputs may not show them.
 pub(super) fn non_finite((path, model): (&&Path, &ModelProto)) -> Vec<String> {
     let found = non_finite_constants(model).into_iter();
-    found.map(|finding| format!("`{}`: {finding}; a runtime's outputs are NaN", path.display())).collect()
+    found.map(|finding| format!("`{}`: {finding}, so a runtime gives NaN outputs", path.display())).collect()
 }
 
 /// Puts the inputs and outputs of `quantized` in the order of `float`, where the names are the same.
@@ -246,7 +246,7 @@ fn other_names(float: &ModelProto, quantized: &ModelProto) -> Option<String> {
         ));
     }
     let (a, b) = turned.or_else(|| others().next())?;
-    Some(format!("outputs are compared by position, as some have other names: `{a}` is compared with `{b}`"))
+    Some(format!("outputs are compared by position, because names differ: `{a}` is compared with `{b}`"))
 }
 
 /// Returns a warning if images are preprocessed differently than for the calibration of `quantized`, by the sidecar
@@ -255,8 +255,9 @@ pub(super) fn other_preprocessing(quantized: &Path, dataset: &Dataset) -> Option
     let here = dataset.describe()?;
     let path = quantized.with_extension("json");
     let there = Sidecar::beside(quantized)?.calibration.preprocessing?;
-    (!same_preprocessing(&here, &there))
-        .then(|| format!("the preprocessing is another than in calibration: {here}; in `{}`: {there}", path.display()))
+    (!same_preprocessing(&here, &there)).then(|| {
+        format!("the preprocessing differs from that of calibration: {here}; in `{}`: {there}", path.display())
+    })
 }
 
 /// Returns the outputs of a graph, with the channel axes that the user gives. `are_scores` says whether outputs are
@@ -277,7 +278,7 @@ pub(super) fn outputs(
         };
         let shape = output.tensor_type().and_then(|tensor| tensor.shape.as_ref());
         if let Some(rank) = shape.map(|shape| shape.dim.len()).filter(|rank| axis >= *rank) {
-            bail!("--channel-axis {name}={axis}: output `{name}` has {rank} axes, expected one below {rank}");
+            bail!("--channel-axis {name}={axis}: output `{name}` has {rank} axes, expected an axis below {rank}");
         }
     }
     Ok(EvaluatedOutput::of_scores(graph, axes, are_scores))
@@ -337,13 +338,17 @@ impl Ran<'_> {
         if let (Some(n), Some(class)) = (most, self.labels.and_then(|labels| labels.iter().max())) {
             ensure!(
                 *class < n,
-                anyhow!("has the class {class}, expected 0 to {}, as there are {}", n - 1, count(n, "class score"))
-                    .hint("classes are numbered from 0")
+                anyhow!(
+                    "the label is class {class}, expected 0 to {} as the output has {}",
+                    n - 1,
+                    count(n, "class score")
+                )
+                .hint("classes are numbered from 0")
             );
         }
         ensure!(
             found.is_none_or(|found| !found.is_empty()),
-            "no output is class scores, expected one of shape [{batch}, classes] for --labels; found {}",
+            "no output has class scores for --labels, expected one of shape [{batch}, classes], found {}",
             float.iter().map(|array| format!("{:?}", array.shape)).collect::<Vec<_>>().join(", ")
         );
         Ok(())

@@ -132,7 +132,7 @@ pub fn evaluate(request: &CompareRequest, progress: &Progress) -> Result<ModelEv
     let sums = Mutex::new(vec![OutputValues::default(); about.len()]);
     let visit = |ran: &Ran| {
         let mut sums = sums.lock().map_err(|error| anyhow!("{error}"))?;
-        ensure!(sums.len() == ran.outputs[0].len(), "internal error: another number of outputs");
+        ensure!(sums.len() == ran.outputs[0].len(), "internal error: the number of outputs has changed");
         for (sums, output) in sums.iter_mut().zip(&ran.outputs[0]) {
             sums.add(&output.shape, f32s(output), ran.labels, dataset.batch());
         }

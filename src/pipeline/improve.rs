@@ -81,7 +81,8 @@ pub(super) fn improve(
     };
     if let Some(undone) = whole.undone {
         improved.methods.iter_mut().filter(|outcome| outcome.accepted).for_each(|outcome| {
-            (outcome.accepted, outcome.reason) = (false, Some("undone together with all other changes".to_string()));
+            (outcome.accepted, outcome.reason) =
+                (false, Some("undone together with all other changes, which make the network worse".to_string()));
         });
         (improved.observer, improved.tuning) = (None, None);
         improved.methods.push(undone);

@@ -98,9 +98,12 @@ pub fn run(path: &Path, request: &Request, progress: &Progress) -> Result<Outcom
         None => (request, wider),
     };
     if let Some(differing) = differing.filter(|_| request.scheme.static_shapes && !calibration.skip_bad_data) {
-        let of_table =
-            format!("backend `{}` fixes the shapes of a model, expected samples of one shape", request.scheme.name);
-        let hint = "pad the samples to one length, or give the shape of those to use with --shape and --skip-bad-data";
+        let of_table = format!(
+            "backend `{}` fixes the shapes of the model's inputs, expected samples of one shape",
+            request.scheme.name
+        );
+        let hint =
+            "pad the samples to one length, or use only the samples of one shape with --shape and --skip-bad-data";
         return Err(anyhow!("`{}`: {differing}: {of_table}", path.display()).hint(hint));
     }
     let work = || {
@@ -397,7 +400,7 @@ fn add_warnings(planned: &mut PlannedModel, calibration: &CalibrationStatistics,
         let same = names.clone().find(|name| name.to_ascii_lowercase() == lower);
         let advice = match (same, pattern.contains(',') && !pattern.contains('{')) {
             (Some(name), _) => format!(": did you mean `{name}`?"),
-            (None, true) => ": several patterns are several options, not a list with commas".to_string(),
+            (None, true) => ": give one option per pattern, not a list with commas".to_string(),
             (None, false) => Some(did_you_mean(&pattern, names))
                 .filter(|it| !it.is_empty())
                 .map_or(String::new(), |it| format!(": {it}")),

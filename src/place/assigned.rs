@@ -52,7 +52,7 @@ impl<'a> Draft<'a> {
         for (node_idx, node) in self.graph.node.iter().enumerate() {
             let is_quantized = node.output.first().is_some_and(|output| self.is_quantizer(output));
             if node.op_type() == "Identity" && is_quantized {
-                self.quantize_edge((node_idx, 0), "converted to other types for the nodes that read its copy");
+                self.quantize_edge((node_idx, 0), "converted to the type of the nodes that read its copy");
             }
         }
     }

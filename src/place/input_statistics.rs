@@ -36,7 +36,7 @@ fn skip_input_statistics(draft: &mut Draft, _: &RuleCall) {
         let of_statistics = operands.is_subset(&statistics);
         let of_inputs = operands.iter().all(|operand| inputs.contains(operand) || statistics.contains(operand));
         if BINARY.contains(&op) && !operands.is_disjoint(&statistics) {
-            draft.leave_float(node_idx, "by a statistic of an input of the network");
+            draft.leave_float(node_idx, "reads a statistic of an input of the network");
         }
         if of_statistics || of_inputs && REDUCTIONS.contains(&op) {
             statistics.extend(node.output.iter().map(String::as_str));

@@ -32,7 +32,7 @@ pub(super) fn leave_uses_float(draft: &mut Draft, tensors: &OffGrid) {
     for (node_idx, node) in draft.graph.node.iter().enumerate() {
         let reason = |input_idx: usize, name: &str| {
             if tensors.infinite.contains(name) {
-                Some("reads minus infinity, which no grid has")
+                Some("reads minus infinity, which no grid holds")
             } else if tensors.near_zero.contains(name) && has_pole(node, input_idx) {
                 Some("reads values that a grid rounds to 0, where its result is infinite")
             } else {

@@ -71,7 +71,7 @@ fn skip_small_matmuls(draft: &mut Draft, call: &RuleCall) {
         });
         let n = out.last().copied().filter(|_| out.len() >= 2);
         let reason = if is_vector {
-            format!("its output is {out:?}: a matrix-vector product")
+            format!("a matrix-vector product: its output has the shape {out:?}")
         } else if let Some(small) = [k, n].into_iter().flatten().find(|&dim| dim < min) {
             format!("a dimension is {small}, expected {min} or more")
         } else {

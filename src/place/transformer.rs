@@ -79,7 +79,7 @@ fn quantize_linear_inputs_alone(draft: &mut Draft, _: &RuleCall) {
             draft.linear.insert(node_idx);
             draft.float_outputs.insert(node_idx);
         } else {
-            draft.leave_float(node_idx, "part of a transformer, not the input of a layer with a constant weight");
+            draft.leave_float(node_idx, "part of a transformer, but not a layer with a constant weight");
         }
     }
 }

@@ -114,7 +114,7 @@ fn int32(
     ensure!(
         scales.iter().all(|scale| scale.is_finite()),
         anyhow!(
-            "initializer `{}`: its scale, that of `{}` times that of `{}`, is too large for float32",
+            "initializer `{}`: the scale of the bias, the product of the scales of `{}` and `{}`, is too large for float32",
             quantizer.tensor,
             quantizer.input,
             weight.quantizer.tensor

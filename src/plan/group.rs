@@ -134,7 +134,7 @@ fn prescribe(fixed: FixedGrid, qtype: &QType) -> Result<Shared> {
     let (q_min, q_max) = (grid.q_min(), grid.q_max());
     ensure!(
         (q_min..=q_max).contains(&fixed.zero_point),
-        "zero point {} is prescribed, expected {q_min} to {q_max}",
+        "the prescribed zero point is {}, expected {q_min} to {q_max}",
         fixed.zero_point
     );
     let FixedGrid { scale, zero_point } = fixed;
@@ -185,7 +185,7 @@ fn find_shared(
     let found = joint.map(|joint| observer.find(joint, &grid)).transpose()?;
     let all = imported.iter().map(|given| given.on(&grid)).chain(found);
     let union = |a: Range, b: Range| Range { min: a.min.min(b.min), max: a.max.max(b.max) };
-    let before = all.reduce(union).context("no range, expected one for each tensor")?;
+    let before = all.reduce(union).context("has no range, expected a given or an observed one")?;
     let range = whole(before, &grid);
     let params = params_for_range(range, &grid)?;
     let (candidates, widened) = (Vec::new(), range != before);

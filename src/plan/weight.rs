@@ -54,7 +54,7 @@ fn ensure_finite(name: &str, values: &[f32]) -> Result<()> {
         bad == 0,
         anyhow!("initializer `{name}`: {bad} of {} values are NaN or infinite, expected finite weights", values.len())
             .hint(match values.iter().any(|value| value.is_nan()) {
-                true => "export the float model again: a runtime gives NaN for it",
+                true => "export the float model again: it has NaN weights, so its outputs are NaN",
                 false => "leave its node float with --exclude",
             })
     );

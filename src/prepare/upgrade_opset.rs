@@ -267,14 +267,14 @@ fn scatter(mut old: OldNode) -> Result<Vec<NodeProto>> {
 
 fn batch_normalization(mut old: OldNode) -> Result<Vec<NodeProto>> {
     let spatial = node::take(&mut old.node, "spatial").map_or(1, |attribute| attribute.i());
-    ensure!(spatial == 1, "normalizes every element (spatial = 0), expected every channel");
+    ensure!(spatial == 1, "normalizes each element by itself (spatial = 0), expected each channel");
     Ok(vec![old.node])
 }
 
 /// Before opset 14, outputs for the statistics mean training mode. Since then, an attribute sets it.
 fn training_mode(mut old: OldNode) -> Result<Vec<NodeProto>> {
     let used = old.node.output.iter().skip(1).find(|output| old.used.contains(*output));
-    ensure!(used.is_none(), "its statistics are used: it was exported for training");
+    ensure!(used.is_none(), "its outputs for statistics are used, expected a model that was exported for inference");
     if node::trains(&old.node) {
         node::set_int(&mut old.node, "training_mode", 1);
     }

@@ -42,7 +42,7 @@ pub fn search(trials: &PixelTrials) -> Result<Option<String>> {
     let Some(best) = better.max_by(|&a, &b| figures[a][0].total_cmp(&figures[b][0])) else { return Ok(None) };
     let percent = |i: usize| 100.0 * shares[i][0];
     Ok(Some(format!(
-        "perhaps {}: images explain {:.1} % of the entropy of the scores then, not {:.1} %, on {}",
+        "perhaps {}: with it, images explain {:.1} % of the entropy of the scores instead of {:.1} %, on {}",
         tried[best].spelled(),
         percent(best),
         percent(0),

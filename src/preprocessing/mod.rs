@@ -97,12 +97,12 @@ pub fn better_pixel_values(
     let (n_images, n_runs) = n_images(&model, &mut parsed, dataset, budget)?;
     if n_images < MIN_IMAGES && n_images == dataset.len() {
         return Ok(PixelVerdict::Unknown(format!(
-            "{} tell too little: {MIN_IMAGES} are needed",
+            "{} are too few: at least {MIN_IMAGES} are needed",
             count(n_images, "image")
         )));
     }
     if n_images < MIN_IMAGES || n_runs > budget.n_runs {
-        return unknown("the network is too large to be run with each of the usual values");
+        return unknown("the network is too large to try each of the usual pixel values");
     }
     // Evenly spread, because images of one class are often neighbors. Unreadable images are reported elsewhere.
     let images = (0..n_images).into_par_iter().map(|i| dataset.fitted_image(i * dataset.len() / n_images));

@@ -26,7 +26,7 @@ impl GivenRange {
     /// # Errors
     /// If the scale is negative or not finite, or the grid has less than 2 or more than 16 bits.
     pub fn of_grid(scale: f64, zero_point: i64, bits: u64, signed: bool) -> Result<GivenRange> {
-        ensure!(scale.is_finite() && scale >= 0.0, "scale is {scale}, expected a number that is not negative");
+        ensure!(scale.is_finite() && scale >= 0.0, "scale is {scale}, expected a finite number of 0 or more");
         ensure!((2..=16).contains(&bits), "has {bits} bits, expected 2 to 16");
         let (q_min, q_max) = match signed {
             true => (-(1i64 << (bits - 1)), (1i64 << (bits - 1)) - 1),

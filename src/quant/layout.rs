@@ -63,7 +63,7 @@ impl ScaleLayout {
         let position = if axis < 0 { axis + shape.len() as i64 } else { axis };
         let position = usize::try_from(position).ok().filter(|&position| position < shape.len());
         let position =
-            position.with_context(|| format!("axis is {axis}, expected one of a tensor of shape {shape:?}"))?;
+            position.with_context(|| format!("axis is {axis}, expected an axis of a tensor of shape {shape:?}"))?;
         let block = (block_size > 0).then_some(block_size);
         let expected = scale_shape(shape, Some(position), block);
         match block {

@@ -195,7 +195,7 @@ pub fn params_for_range(range: Range, grid: &Grid) -> Result<QuantParams> {
     ensure!((2..=16).contains(&grid.bits), "grid has {} bits, expected 2 to 16", grid.bits);
     ensure!(
         range.min.is_finite() && range.max.is_finite() && range.min <= range.max,
-        "range is [{}, {}], expected two finite numbers in order",
+        "range is [{}, {}], expected two finite numbers in ascending order",
         range.min,
         range.max
     );
@@ -213,7 +213,7 @@ pub fn params_for_range(range: Range, grid: &Grid) -> Result<QuantParams> {
     if grid.codes == Codes::Nnie {
         let amax = lo.abs().max(hi);
         let scale = if amax == 0.0 { 1.0 } else { nnie::parameter(amax) as f32 };
-        ensure!(scale.is_normal(), "range is [{lo}, {hi}], outside what a float32 parameter can be");
+        ensure!(scale.is_normal(), "range is [{lo}, {hi}], too wide or too narrow for a float32 parameter");
         return Ok(QuantParams { scale, zero_point: nnie::ZERO, q_min, q_max, codes: grid.codes });
     }
     if step == 0.0 {

@@ -114,7 +114,7 @@ impl DoctorReport {
         half.then(|| {
             let share = 100.0 * enough.share;
             format!(
-                "{} of {} give nearly the ranges of all to {share:.0} % of the tensors",
+                "{} of {} samples give {share:.0} % of the tensors nearly the same ranges as all samples",
                 enough.n_samples, all.n_samples
             )
         })
@@ -147,7 +147,7 @@ impl DoctorReport {
             }
         }
         for (reason, names) in by_reason {
-            lines.push(format!("  cannot be told: {}: {reason}", names.join(", ")));
+            lines.push(format!("  unknown: {}: {reason}", names.join(", ")));
         }
         if verbosity == Verbosity::Verbose {
             let hints = self.examined.iter().filter_map(|examined| Some((examined.name, examined.hint.as_ref()?)));

@@ -176,7 +176,7 @@ pub fn tensor_lines(report: &TensorsReport) -> Vec<String> {
         let numbers: Vec<String> = numbers.collect();
         lines.push(format!("  {tensor:<width$}  {}  {layer}", numbers.join("  "), width = widths[0]));
     }
-    lines.extend(report.added_failed.iter().map(|reason| format!("layers on their own could not be run: {reason}")));
+    lines.extend(report.added_failed.iter().map(|reason| format!("layers could not be run alone: {reason}")));
     if let Some(SwitchAdvice { option, value, reason }) = &report.advice {
         lines.push(format!("try: mqq calibrate {option} {value} ({reason})"));
     }

@@ -247,7 +247,9 @@ impl Writer {
     /// Adds a weight as fake-quantized floats, where ONNX has no operator for its codes.
     fn rounded_weight(&mut self, planned: &PlannedWeight) -> Result<()> {
         let rounded = self.names.fresh(&format!("{}_rounded", planned.quantizer.tensor));
-        let [_] = planned.params[..] else { bail!("`{}`: several scales, expected one", planned.quantizer.tensor) };
+        let [_] = planned.params[..] else {
+            bail!("tensor `{}`: has several scales, expected one", planned.quantizer.tensor)
+        };
         let values = planned.dequantized();
         self.initializers.push(tensor::from_f32(&rounded, &planned.shape, &values)?);
         self.replace(&planned.quantizer.edges, &rounded);
@@ -326,7 +328,7 @@ fn integers(name: &str, shape: &[usize], values: &[i32], qtype: &QType) -> Resul
         "uint16" => DataType::Uint16,
         "int4" => DataType::Int4,
         "uint4" => DataType::Uint4,
-        other => bail!("`{name}`: type {other}, expected an integer of 4, 8 or 16 bits"),
+        other => bail!("tensor `{name}`: type is {other}, expected an integer type of 4, 8 or 16 bits"),
     };
     // Only the low bits are stored: they hold every value of the grid.
     tensor::from_integers(name, data_type, shape, values)

@@ -26,7 +26,11 @@ pub(super) fn check(scheme: &Scheme, catalog: &Catalog) -> Result<(), Wrong> {
 fn check_one(scheme: &Scheme, catalog: &Catalog) -> Result<(), Wrong> {
     let name = &scheme.name;
     let is_file_name = !name.is_empty() && !name.contains(['/', '\\']) && !name.chars().any(controls);
-    ensure(is_file_name, "name", || format!("`{name}`, expected one without slashes: results are named after it"))?;
+    ensure(is_file_name, "name", || {
+        format!(
+            "found `{name}`, expected a name without slashes and control characters: output files are named after it"
+        )
+    })?;
     let opset = scheme.min_opset;
     ensure((FIRST_OPSET..=LAST_OPSET).contains(&opset), "min_opset", || {
         format!("{opset}, expected {FIRST_OPSET} to {LAST_OPSET}")
@@ -122,7 +126,7 @@ fn check_type(qtype: &QType, min_opset: i64, at: &str) -> Result<(), Wrong> {
     let storage_key = if qtype.storage_bits.is_some() { "storage_bits" } else { "bits" };
     ensure(matches!(storage, 4 | 8 | 16) && storage >= qtype.bits, &key(storage_key), || {
         let bits = qtype.bits;
-        format!("{bits} bits are stored in {storage}, expected `storage_bits` 4, 8 or 16, not below `bits`")
+        format!("{bits} bits are stored in {storage} bits, expected `storage_bits` of 4, 8 or 16, and not below `bits`")
     })?;
     let raise = format!("`min_opset: {WIDE_OPSET}` has them (--set min_opset={WIDE_OPSET})");
     let has_opset = |key: &str, what: &str, hint: &str| match min_opset >= WIDE_OPSET {
@@ -157,7 +161,7 @@ fn check_type(qtype: &QType, min_opset: i64, at: &str) -> Result<(), Wrong> {
     ensure(!qtype.ada_sign || centred, &key("ada_sign"), || "expected only with a symmetric signed type".into())?;
     let range = qtype.min_real_range;
     ensure((0.0..=f64::from(f32::MAX)).contains(&range), &key("min_real_range"), || {
-        format!("{range}, expected 0 or more, and a number of float32")
+        format!("{range}, expected 0 or more, and at most the largest float32")
     })?;
     ensure(qtype.max_pair_sum != Some(0), &key("max_pair_sum"), || "0, expected 1 or more".into())?;
     ensure((qtype.granularity == Granularity::PerBlock) == qtype.block_size.is_some(), &key("block_size"), || {
@@ -169,7 +173,7 @@ fn check_type(qtype: &QType, min_opset: i64, at: &str) -> Result<(), Wrong> {
     }
     let plain = centred && qtype.bits == 8 && !pot && qtype.granularity == Granularity::PerTensor;
     ensure(qtype.kind != Codes::Nnie || plain, &key("kind"), || {
-        "NNIE's codes are signed, symmetric, 8 bits, per tensor and have no scale".into()
+        "NNIE's codes need 8 bits, a signed symmetric grid, `granularity: per_tensor` and `scale: float`".into()
     })
 }
 
@@ -222,7 +226,7 @@ fn check_row(scheme: &Scheme, row: &OpRow, op: &str, at: &str) -> Result<(), Wro
         let output_at = format!("{at}.output");
         let at = format!("{at}.constraint.fixed_output");
         let Some(output) = &row.output else {
-            return Err(wrong(at, anyhow!("expected the row to have an `output` too")));
+            return Err(wrong(at, anyhow!("the row has no `output`, expected the type of the prescribed output")));
         };
         let grid = scheme.per_tensor_type(output, &output_at)?.grid();
         ensure(fixed.scale.is_normal() && fixed.scale > 0.0, &format!("{at}.scale"), || {

@@ -156,7 +156,7 @@ impl Layers {
                 let line = layers.0.last().and_then(|layer| line_of(&layer.text, &["extends"]));
                 format!("`{label}`: line {}: extends", line.unwrap_or(1))
             };
-            let name = base.as_str().context("expected a backend or the path of a table");
+            let name = base.as_str().context("expected the name of a backend or the path of a table");
             let name = name.with_context(at)?;
             ensure!(is_named, "{}: `name` is missing, expected the table's own name", at());
             let folder = match &place {
@@ -228,7 +228,7 @@ fn merge(base: &mut Mapping, over: &Mapping, at: &str) -> Result<(), Wrong> {
             (Some(_), Value::Null) => drop(base.remove(key)),
             (None, Value::Null) => {
                 let hint = did_you_mean(key.as_str().unwrap_or_default(), base.keys().filter_map(Value::as_str));
-                let error = anyhow!("null removes a key of the extended table, but that has no such key");
+                let error = anyhow!("null removes a key of the extended table, but the extended table has no such key");
                 return Err(wrong(at, error.hint(hint)));
             }
             (Some(Value::Mapping(below)), Value::Mapping(value)) => merge(below, value, &at)?,

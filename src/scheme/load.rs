@@ -51,7 +51,7 @@ pub fn resolve_wider(
     let Some(name) = &scheme.wider else { return Ok(None) };
     let wider = changed(name, (switches, sets), Absent::IsRemoved, catalog).map_err(|error| {
         let place = format!("`{name}`, the table of wider types that may replace `{}`", scheme.name);
-        error.context(place).hint("--set wider=null does without it")
+        error.context(place).hint("turn it off with --set wider=null")
     });
     wider.map(Some)
 }
@@ -108,7 +108,7 @@ fn lay_over(table: &mut Value, set: &str, absent: Absent) -> Result<()> {
     };
     match value {
         Value::Null if absent == Absent::IsError && !map.contains_key(*last) => {
-            bail!("there is no `{last}` to remove");
+            bail!("null removes `{last}`, but the table has no such key");
         }
         Value::Null => drop(map.remove(*last)),
         value => drop(map.insert(Value::from(*last), value)),

@@ -120,7 +120,7 @@ impl QType {
 
     /// Fails if weights cannot have this type. `name` and `at` are the type's name and its use, for the error.
     pub(super) fn check_for_weight(&self, name: &str, at: &str) -> Result<(), Wrong> {
-        ensure(!self.ada_sign, at, || format!("type `{name}` has `ada_sign`, expected it for activations only"))
+        ensure(!self.ada_sign, at, || format!("type `{name}` has `ada_sign`, which only types of activations may have"))
     }
 
     /// Returns the type for a tensor with the lowest observed value `min`. With `ada_sign`, that is the unsigned type
@@ -146,7 +146,7 @@ impl Scheme {
     pub(super) fn per_tensor_type(&self, name: &str, at: &str) -> Result<&QType, Wrong> {
         let qtype = self.find_type(name, at)?;
         ensure(qtype.granularity == Granularity::PerTensor, at, || {
-            format!("type `{name}` has several scales, expected a type per tensor")
+            format!("type `{name}` has several scales, expected a type with one scale per tensor")
         })?;
         Ok(qtype)
     }

@@ -99,7 +99,7 @@ impl Encoding {
             let n = found.get(name).copied().unwrap_or(0);
             ensure!(
                 n > 0,
-                "tensor `{}`: the model has no node `{name}` with this input, but the sidecar does",
+                "tensor `{}`: the model has no node `{name}` that reads it, but the sidecar lists one",
                 self.name
             );
             let listed = self.consumers.iter().filter(|consumer| *consumer == name).count();

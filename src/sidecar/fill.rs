@@ -159,7 +159,7 @@ impl Record<'_> {
             shape: Some(planned.shape.clone()),
             consumers: self.names(std::iter::once(quantizer.edge.0)),
             reason: match planned.qtype {
-                None => format!("bias; scale: that of `{}` times that of the weight", quantizer.input),
+                None => format!("bias; scale: scale of `{}` times scale of the weight", quantizer.input),
                 Some(_) => "bias with its own scale".to_string(),
             },
             ..plain(&quantizer.tensor, planned.qtype.as_ref())

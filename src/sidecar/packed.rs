@@ -28,7 +28,7 @@ pub fn pack(integers: &[i32]) -> Result<String> {
 /// # Errors
 /// If the text is invalid, or has more or fewer integers.
 pub fn unpack(text: &str, n: usize) -> Result<Vec<i32>> {
-    let packed = Base64::decode_vec(text).ok().context("is no Base64")?;
+    let packed = Base64::decode_vec(text).ok().context("is not Base64")?;
     // An integer takes at most five bytes, so unpacking stops beyond that.
     let limit = 5 * n as u64 + 1;
     let mut bytes = Vec::new();

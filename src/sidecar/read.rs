@@ -67,7 +67,7 @@ impl Sidecar {
     pub fn model_edits(&self) -> Result<Vec<ModelEdit>> {
         ensure!(
             !self.has_equalized_channels(),
-            anyhow!("it has equalized channels in the format of an earlier version of mqq")
+            anyhow!("the sidecar has equalized channels in the format of an earlier version of mqq")
                 .hint("calibrate again with this version of mqq")
         );
         let biases = self.tuning.iter().flat_map(|tuning| &tuning.biases);

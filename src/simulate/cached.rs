@@ -324,7 +324,7 @@ impl<'a> CachedNetwork<'a> {
                     values.iter().zip(self.net.groups()).all(|(value, &group)| {
                         self.examples[group].get(name.as_str()).map(Value::shape) == Some(value.shape())
                     }),
-                    "tensor `{name}`: its shape depends on the sample"
+                    "tensor `{name}`: shape depends on the values of the sample, expected equal shapes for equal input shapes"
                 );
                 let bytes = bytes_of(&values);
                 if let (true, Some(key)) = (keep && kept_bytes + bytes <= samples.max_bytes, key) {

@@ -133,7 +133,7 @@ impl<'a> Network<'a> {
     ) -> Result<Vec<&'n str>> {
         let nested = node.attribute.iter().any(|attr| attr.g.is_some() || !attr.graphs.is_empty());
         if nested {
-            bail!("node `{}`: {} has a nested graph, which cannot be simulated", node_name(node), node.op_type());
+            bail!("node `{}` ({}): has a nested graph, which cannot be simulated", node_name(node), node.op_type());
         }
         let mut runtime: Vec<&str> = Vec::new();
         for name in node.input.iter().filter(|name| !name.is_empty()) {

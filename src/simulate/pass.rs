@@ -249,7 +249,10 @@ impl<'a> ForwardPass<'a> {
             return Ok(());
         }
         let same = self.net.have_shapes_of_inputs(&float, 0);
-        ensure!(same, "tensor `{name}`: its shape depends on the sample");
+        ensure!(
+            same,
+            "tensor `{name}`: shape depends on the values of the sample, expected equal shapes for equal input shapes"
+        );
         if let Some(on_float) = &mut self.on_float {
             on_float(&self.net, name, &float)?;
         }

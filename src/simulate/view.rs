@@ -34,7 +34,10 @@ impl PlanView {
         let params = plan.activations.iter().map(|planned| &planned.params);
         let of_weights = plan.weights.iter().flat_map(|planned| &planned.params);
         let is_affine = |params: &QuantParams| params.codes == Codes::Affine;
-        ensure!(params.chain(of_weights).all(is_affine), "its codes are not affine");
+        ensure!(
+            params.chain(of_weights).all(is_affine),
+            "the plan has codes that are not affine, expected affine codes for a simulation"
+        );
         let activations = plan.activations.iter().map(|planned| {
             let quantizer = &planned.quantizer;
             let activation = Activation {

@@ -103,7 +103,7 @@ pub fn statistics_bytes(saved: &SavedStatistics) -> Result<Vec<u8>> {
         for (j, KeptArray { data_type, shape, bytes }) in sample.inputs.iter().enumerate() {
             let known = INPUT_TYPES.iter().find(|(_, known)| known == data_type);
             let (dtype, _) =
-                *known.with_context(|| format!("an input has type {data_type}, expected that of an array"))?;
+                *known.with_context(|| format!("an input has element type {data_type}, which the file cannot hold"))?;
             let (shape, bytes) = (shape.clone(), bytes.clone());
             arrays.insert(format!("{KEPT}/{i}/{j}"), FileArray { dtype, shape, bytes });
         }
@@ -166,20 +166,21 @@ fn checksum(header: &str, arrays: &BTreeMap<String, TensorView>) -> [u8; 32] {
 /// # Errors
 /// If the bytes have another format or version, or are truncated or changed.
 pub fn read_statistics(bytes: &[u8]) -> Result<SavedStatistics> {
-    let foreign = "is no file of mqq's statistics, or is truncated";
+    let foreign = "is not a file of mqq's statistics, or is truncated";
     let (_, metadata) = SafeTensors::read_metadata(bytes).ok().context(foreign)?;
     let header = metadata.metadata().as_ref().and_then(|texts| texts.get(KEY)).context(foreign)?;
     let Versioned { format, mqq } = serde_json::from_str(header).context(foreign)?;
     if format != FORMAT {
-        return Err(anyhow!("has version {format} of the format, by mqq {mqq}, expected {FORMAT}")
-            .hint(if format > FORMAT { "use that version of mqq, or a later one" } else { "collect them again" }));
+        return Err(anyhow!("has version {format} of the format, written by mqq {mqq}, expected {FORMAT}").hint(
+            if format > FORMAT { "use that version of mqq, or a later one" } else { "collect the statistics again" },
+        ));
     }
     let container = SafeTensors::deserialize(bytes)?;
     let mut arrays: BTreeMap<String, TensorView> = container.tensors().into_iter().collect();
     let expected = arrays.remove(CHECKSUM).context("has no checksum")?;
     ensure!(
         expected.data() == checksum(header, &arrays),
-        anyhow!("has been changed: its checksum is not that of its contents").hint("copy or collect it again")
+        anyhow!("has been changed: its checksum does not match its contents").hint("copy or collect it again")
     );
     let header: StatisticsText = serde_json::from_str(header)?;
     let mut reader = Reader { arrays };
@@ -188,12 +189,12 @@ pub fn read_statistics(bytes: &[u8]) -> Result<SavedStatistics> {
     let is_kept = |(sample, hash): (&KeptSample, &u64)| sample.hash == *hash;
     ensure!(
         kept.len() == n_kept && kept.iter().zip(&hashes).all(is_kept),
-        "keeps other samples than the first {n_kept}"
+        "keeps other samples than the first {n_kept} in the order of their hashes"
     );
     let mut saved = SavedStatistics { about: header.about, hashes, models: BTreeMap::new(), kept };
     for (at, model) in header.models.into_iter().enumerate() {
         let read = reader.model(at, &model, &saved)?;
-        ensure!(saved.models.insert(model.sha256, read).is_none(), "a model is there twice");
+        ensure!(saved.models.insert(model.sha256, read).is_none(), "the same model is in the file twice");
     }
     Ok(saved)
 }
@@ -276,7 +277,7 @@ impl<'a> Reader<'a> {
         }
         let is_known = |name: &String| model.tensors.contains_key(name);
         if !model.averaged.is_sorted() || !model.averaged.iter().all(is_known) {
-            bail!("names other tensors in `averaged` than it has");
+            bail!("`averaged` is not sorted, or names tensors without statistics");
         }
         let (n_rows, n) = (saved.n_different(), model.averaged.len());
         let rows = self.extremes(&format!("batches/{at}"), &[Some(n_rows), Some(n)])?;

@@ -100,11 +100,11 @@ impl UntilStable {
             let (tensor, steps) = (round.tensor.as_ref()?, round.steps?);
             let ranges = count(round.n_changed, "range");
             let (from, to) = (before.n_samples, round.n_samples);
-            Some(format!("from {from} to {to} still changed {ranges} by a step or more, `{tensor}` by {steps:.1}"))
+            Some(format!("from {from} to {to} still changed {ranges} by a step or more, most of all `{tensor}`: by {steps:.1} steps"))
         });
         match changed {
             Some(changed) => format!("{taken}, and those {changed}"),
-            None => format!("{taken}, too few to tell whether more would change a range"),
+            None => format!("{taken}, which is too few to tell whether more samples would change a range"),
         }
     }
 }

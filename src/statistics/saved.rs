@@ -183,15 +183,15 @@ impl SavedStatistics {
         ensure!(
             expected == sha256,
             anyhow!("the statistics are of another model: `{file}` with SHA-256 {expected}, found {sha256}")
-                .hint("collect them again where the model has changed")
+                .hint("collect the statistics again if the model has changed")
         );
         let Some(PartOfList { shard, n_done, .. }) = &self.about.part else { return Ok(()) };
         let n = shard.len(self.about.n_listed);
         match n_done {
-            Some(n_done) => Err(anyhow!("the statistics were interrupted after {n_done} of {n} samples")
+            Some(n_done) => Err(anyhow!("the collection of statistics was interrupted after {n_done} of {n} samples")
                 .hint("run the same `mqq calibrate` with --resume")),
-            None => Err(anyhow!("the statistics are shard {shard}, expected those of all samples")
-                .hint("`mqq stats merge` makes them from all shards")),
+            None => Err(anyhow!("the statistics are of shard {shard}, expected statistics of all samples")
+                .hint("merge all shards with `mqq stats merge`")),
         }
     }
 

@@ -133,7 +133,7 @@ fn attempt(
         return Ok(MethodOutcome { notes, ..MethodOutcome::skipped(method.name, "nothing to change".to_string()) });
     }
     let PlannedModel { model, placement, plan, .. } = &*planned;
-    let data = setup.samples.context("nothing was observed")?;
+    let data = setup.samples.context("there are no calibration samples")?;
     let methods = of_plan(&setup, placement, plan);
     let evaluated_by = setup.evaluation_samples(data, model, methods.n_of_layers())?;
     let changed = edited(model, &edits)?;

@@ -193,7 +193,7 @@ impl<'a> Setup<'a> {
         let n = self.n_samples(samples, model, n_methods);
         ensure!(
             n >= MIN_SAMPLES,
-            "samples that fit in memory to evaluate changes: {n}, expected {MIN_SAMPLES} or more"
+            "too few samples fit in memory to evaluate changes: found {n}, expected {MIN_SAMPLES} or more"
         );
         let n_held_out = n - self.options.effort.n_tune(n);
         Ok(n - n_held_out.max(n.min(MAX_EVALUATION))..n)

@@ -59,7 +59,7 @@ impl<'a> Trials<'a> {
         let known = self.tuning.known.filter(|_| pending == [BIAS]);
         let mut reference = known.cloned();
         let (mut plain, mut best) = (None::<Measurement>, None::<Candidate>);
-        let reason = format!("{}, expected {FEW_SAMPLES} or more", count(samples.len(), "sample"));
+        let reason = format!("found {}, expected {FEW_SAMPLES} or more", count(samples.len(), "sample"));
         let mut outcomes: Vec<MethodOutcome> =
             untried.iter().map(|method| MethodOutcome::skipped(method.name, reason.clone())).collect();
         let (mut accepted, mut is_open) = (Methods::default(), false);

@@ -74,7 +74,7 @@ fn tried(planned: &PlannedModel, tuning: Tuning) -> Result<Option<Tried>> {
     if methods.is_empty() || planned.plan.weights.is_empty() || n_tune >= samples.len() {
         return Ok(None);
     }
-    ensure!(samples.len() >= MIN_SAMPLES, "{}, expected {MIN_SAMPLES} or more", count(samples.len(), "sample"));
+    ensure!(samples.len() >= MIN_SAMPLES, "found {}, expected {MIN_SAMPLES} or more", count(samples.len(), "sample"));
     Ok(Some(Trials::new(planned, tuning).run()?))
 }
 
@@ -105,7 +105,7 @@ fn taken_over(planned: &mut PlannedModel, tuning: Tuning, tried: Tried) -> Resul
 fn warn_of_unknown(warnings: &mut Vec<String>, plain: &Measurement) {
     for output in plain.unknown_outputs() {
         warnings.push(format!(
-            "output `{output}`: the simulated quantized network gives NaN or infinite values: no tuning was accepted"
+            "output `{output}`: the simulated quantized network has NaN or infinite values, so no tuning was accepted"
         ));
     }
 }

@@ -72,7 +72,7 @@ pub fn ensure_gain(
         let outcome = MethodOutcome::judged(ALL, &Gain::of(&before, &after), WHOLE, before.n_samples());
         if !outcome.accepted {
             planned.warnings.push(format!(
-                "all methods together make the network worse ({}): it is written without them",
+                "all methods together make the network worse ({}): the model is written without them",
                 outcome.reason.as_deref().unwrap_or_default()
             ));
             plain.warnings = std::mem::take(&mut planned.warnings);

@@ -38,7 +38,7 @@ fn every_metric_is_a_gate() {
     let expected = serde_json::json!([{ "metric": "top1", "bound": 50.0 }]);
     assert_eq!((missed.code, &report["missed"]), (3, &expected));
     let lines: Vec<&str> = missed.stderr.lines().collect();
-    assert_eq!(lines, ["gate missed: no output has this figure: top-1 was not measured, expected 50 % or more"]);
+    assert_eq!(lines, ["gate missed: no output has this metric: top-1 was not measured, expected 50 % or more"]);
     for (gate, words) in [
         ("psnr=10", "metric `psnr` is unknown, expected one of: overlap, sqnr, cosine, agreement, top1, max-error"),
         ("sqnr", "found `sqnr`, expected NAME=VALUE"),

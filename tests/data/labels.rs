@@ -60,7 +60,7 @@ fn a_file_without_a_class_of_its_own_is_an_error() {
         (
             "file,class_index\n1.png,3\n2.png,4\n",
             &all,
-            "`b/1.png` and `a/1.png` both match line 2 of `list.csv`, `1.png`, expected a row for each\nhint: write more of the paths in the column `file`, so that they differ",
+            "`b/1.png` and `a/1.png` both match line 2 of `list.csv`, `1.png`, expected a row for each\nhint: write longer paths in the column `file`, so that they differ",
         ),
         (
             "file,class_index\na/1.png,3\na/2.png,4\n",

@@ -106,7 +106,7 @@ fn sources_without_data_say_so() {
         ("none/*.png", "`none/*.png`: "),
         ("notes.md", "`notes.md`: is not supported data, expected images"),
         ("list.txt", "`list.txt`: line 2: `zebra.png`: does not exist, expected a path relative to the list"),
-        ("empty.txt", "`empty.txt`: names no files, expected a path per line"),
+        ("empty.txt", "`empty.txt`: lists no files, expected one path per line"),
         ("dir.txt", "`dir.txt`: line 1: `more`: is a folder, expected a file"),
         ("bad.csv", "`bad.csv`: the first line is `name,class`, expected column names, `file` among them"),
     ];

@@ -81,7 +81,7 @@ fn a_figure_that_no_output_has_misses() {
         assert_eq!(found, [MissedGate { metric, tensor: None, value: None, bound: 1.0 }]);
     }
     let text = missed("top1=99", |_| true)[0].to_string();
-    assert_eq!(text, "no output has this figure: top-1 was not measured, expected 99 % or more");
+    assert_eq!(text, "no output has this metric: top-1 was not measured, expected 99 % or more");
 }
 
 #[test]

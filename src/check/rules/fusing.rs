@@ -154,7 +154,7 @@ fn output_of(graph: &QdqGraph, node: &NodeProto, call: &RuleCall) -> Option<Oper
     }
     let users = graph.users(tensor);
     if let Some((user, _)) = users.iter().find(|(user, _)| user.op_type() != "QuantizeLinear") {
-        let found = format!("a float input of {}", user.op_type());
+        let found = format!("read in float by {}", user.op_type());
         let finding = Finding::new("output", found, "an input of QuantizeLinear only").on(tensor);
         return Some(OperatorOutput::Float(finding));
     }
@@ -165,8 +165,10 @@ fn output_of(graph: &QdqGraph, node: &NodeProto, call: &RuleCall) -> Option<Oper
     });
     Some(match kept {
         Some((clip, [low, high])) => {
-            let found =
-                format!("an input of {}, which is kept: its QuantizeLinear holds {low} to {high}", clip.op_type());
+            let found = format!(
+                "an input of {}, which the target keeps: the QuantizeLinear behind it holds {low} to {high}",
+                clip.op_type()
+            );
             let finding = Finding::new("output", found, "an input of QuantizeLinear that holds no value outside");
             OperatorOutput::Float(finding.on(tensor))
         }

@@ -32,7 +32,7 @@ fn positive_scales(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
                 Finding::new(
                     element("scale", i, scales.len()),
                     format!("{:e}", scales[i]),
-                    "a positive number that is not subnormal",
+                    "a positive, finite number that is not subnormal",
                 )
                 .at(qdq.node)
                 .on(parameter(qdq, 1))

@@ -26,8 +26,7 @@ pub const DEAD_CHANNELS: Examination = Examination {
             let n_dead = tensor.by_channel.iter().filter(is_dead).count();
             let what = "the number of channels with one value on all samples";
             let finding = Finding::new(what, format!("{n_dead} of {n}"), "near 0");
-            let hint =
-                "the data do not excite them: use more varied samples, and check the preprocessing; or prune them";
+            let hint = "the data do not activate these channels: use more varied samples and check the preprocessing, or prune the channels";
             (n >= LEAST_CHANNELS && n_dead as f64 > DEAD_SHARE * n as f64).then(|| finding.hint(hint))
         })
     },
@@ -80,7 +79,7 @@ pub const OUTLIER_WEIGHTS: Examination = Examination {
             };
             let expected = format!("up to {OUTLIER_RATIO} times, as the backend gives this weight one scale");
             let finding = Finding::new("the widest output channel", ratio, expected).at(node).on(&weight.tensor);
-            let hint = "channel scales (--effort 1 and above) reduce it; else a backend with scales per channel";
+            let hint = "channel scales (--effort 1 and above) reduce it; else use a backend with scales per channel";
             found.push(Finding { severity: Severity::Warning, ..finding.hint(hint) });
         }
         Examined::Found(found)

@@ -54,7 +54,7 @@ pub const CONSTANT_DATA: Examination = Examination {
                 some_of(constant.len(), data),
                 first.name
             );
-            let finding = Finding::new("the data", found, "samples that differ within themselves");
+            let finding = Finding::new("the data", found, "samples whose values differ");
             let finding = finding.hint("use real samples: ranges from constant ones do not hold the network's values");
             if 2 * constant.len() > data.samples.len() { Examined::error(finding) } else { Examined::warning(finding) }
         })
@@ -72,9 +72,9 @@ pub const REPEATED_DATA: Examination = Examination {
             if repeated == 0 {
                 return Examined::nothing();
             }
-            let found = format!("{} with the values of another", some_of(repeated, data));
+            let found = format!("{} with the same values as another sample", some_of(repeated, data));
             let finding =
-                Finding::new("the data", found, "different samples").hint("remove copies: they tell nothing new");
+                Finding::new("the data", found, "different samples").hint("remove copies: they add no information");
             if different == 1 { Examined::error(finding) } else { Examined::warning(finding) }
         })
     },
@@ -86,7 +86,7 @@ const LEAST_CORRELATION: f64 = 0.2;
 /// Images of noise.
 pub const RANDOM_DATA: Examination = Examination {
     name: "random_data",
-    about: "images whose neighbouring pixels have nothing to do with each other, as in random arrays",
+    about: "images whose neighboring pixels are unrelated, as in random arrays",
     examine: |facts| {
         of_data(facts, |data| {
             let correlations: Vec<f64> = data.samples.iter().filter_map(|sample| sample.neighbours).collect();
@@ -102,7 +102,7 @@ pub const RANDOM_DATA: Examination = Examination {
                 return Examined::nothing();
             }
             let found = format!(
-                "{} with neighbouring pixels of a correlation below {LEAST_CORRELATION}: noise",
+                "{} with a correlation of neighboring pixels below {LEAST_CORRELATION}: noise",
                 some_of(n_random, data)
             );
             let finding = Finding::new("the data", found, "images");
@@ -122,7 +122,7 @@ const LEAST_SAMPLES: usize = 12;
 /// Samples that the network gives all the same class.
 pub const ONE_CLASS: Examination = Examination {
     name: "one_class",
-    about: "a classifier that gives all samples one class",
+    about: "a classifier that gives all samples the same class",
     examine: |facts| {
         of_data(facts, |data| {
             let classes: Vec<usize> = data.samples.iter().filter_map(|sample| sample.class).collect();
@@ -137,7 +137,7 @@ pub const ONE_CLASS: Examination = Examination {
             }
             let found = format!("class {first} for all {}", count(classes.len(), "sample"));
             let expected = format!("samples of several of its {n_classes} classes");
-            let hint = "use samples of all classes; if these are, the preprocessing is not that of the training";
+            let hint = "use samples of all classes; if the samples already are of several classes, the preprocessing differs from the training";
             Examined::warning(Finding::new("the network's answer", found, expected).hint(hint))
         })
     },

@@ -37,7 +37,7 @@ pub const ENOUGH_DATA: Examination = Examination {
             (_, Some(until_stable)) if until_stable.is_stable => return Examined::nothing(),
             (_, Some(until_stable)) => {
                 let found = format!("{} ({})", count(data.samples.len(), "sample"), until_stable.sentence());
-                let finding = Finding::new("the data", found, "so many that more of them change no range");
+                let finding = Finding::new("the data", found, "enough samples that more of them change no range");
                 return Examined::warning(finding.hint("use more samples"));
             }
             (None, None) => return Examined::nothing(),
@@ -48,8 +48,10 @@ pub const ENOUGH_DATA: Examination = Examination {
                 100.0 * half.share
             ),
         };
-        let expected =
-            format!("so many that half give {:.0} % of the tensors nearly the same range", 100.0 * ENOUGH_SHARE);
+        let expected = format!(
+            "enough samples that half of them give {:.0} % of the tensors nearly the same range",
+            100.0 * ENOUGH_SHARE
+        );
         Examined::warning(Finding::new("the data", found, expected).hint("use more samples"))
     },
 };

@@ -19,6 +19,6 @@ pub const PREPROCESSING: Examination = Examination {
 fn found(facts: &Facts, better: &BetterPixels) -> Examined {
     let BetterPixels { given, better, sentence, .. } = better;
     let input = facts.model.graph.as_ref().and_then(|graph| graph.input.first()).map_or("", |input| input.name());
-    let hint = format!("{sentence}; give these options if the network was trained so");
+    let hint = format!("{sentence}; pass these options if the network was trained with them");
     Examined::error(Finding::new("the preprocessing", format!("`{given}`"), better.clone()).on(input).hint(&hint))
 }

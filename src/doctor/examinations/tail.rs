@@ -12,7 +12,7 @@ const LEAST_RATIO: f64 = 16.0;
 /// Nodes of a detector's tail that join tensors of very different ranges, such as boxes in pixels and scores.
 pub const MIXED_UNITS: Examination = Examination {
     name: "mixed_units",
-    about: "a detector's tail that joins boxes in pixels with scores: on one grid, no score is left",
+    about: "a detector's tail that joins boxes in pixels with scores: one grid for both leaves scores too few levels",
     examine: |facts| {
         let Some(data) = facts.data else { return Examined::Unknown(NO_DATA.to_string()) };
         let ranges: BTreeMap<&str, Extremes> =
@@ -55,6 +55,6 @@ fn joined(facts: &Facts, node_idx: usize, ranges: &BTreeMap<&str, Extremes>, cut
                 .to_string()
         }
     };
-    let finding = Finding::new("what it joins", found, "tensors of like ranges").at(node).hint(&hint);
+    let finding = Finding::new("what it joins", found, "tensors of similar ranges").at(node).hint(&hint);
     Some(Finding { severity: Severity::Warning, ..finding })
 }

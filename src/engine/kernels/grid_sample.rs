@@ -140,7 +140,7 @@ impl EvalOp for GridSampleOp {
     fn eval(&self, _ctx: &EvalContext, inputs: TVec<TValue>) -> TractResult<TVec<TValue>> {
         let (x, grid) = args_2!(inputs);
         let ([n, channels, sizes @ ..], [_, positions @ .., _]) = (x.shape(), grid.shape()) else {
-            bail!("inputs of the ranks {} and {}, expected 3 or more", x.rank(), grid.rank())
+            bail!("the inputs have ranks {} and {}, expected 3 or more", x.rank(), grid.rank())
         };
         let shape: TVec<usize> = [*n, *channels].iter().chain(positions).copied().collect();
         let (n_pixels, n_positions) = (sizes.iter().product::<usize>(), positions.iter().product::<usize>());

@@ -34,13 +34,14 @@ pub fn parse(node: &NodeProto, n_directions: usize, default: &[&str]) -> TractRe
     let n = n_directions * default.len();
     let given = node.get_attr_opt_tvec::<&str>("activations")?;
     let names = given.map_or_else(|| default.repeat(n_directions), |given| given.to_vec());
-    ensure!(names.len() == n, "{} activation functions, expected {n}", names.len());
+    ensure!(names.len() == n, "has {} activation functions, expected {n}", names.len());
     let numbers = |name: &str| TractResult::Ok(node.get_attr_opt_slice::<f32>(name)?.unwrap_or(&[]).iter().copied());
     let (mut alphas, mut betas) = (numbers("activation_alpha")?, numbers("activation_beta")?);
     let activation = |name: &str| {
         let name = name.to_ascii_lowercase();
         let known = FUNCTIONS.iter().find(|(known, ..)| *known == name);
-        let (_, alpha, beta) = known.with_context(|| format!("activation function `{name}` is not one of ONNX's"))?;
+        let (_, alpha, beta) =
+            known.with_context(|| format!("activation function is `{name}`, expected one that ONNX defines"))?;
         let alpha = alpha.map_or(0.0, |default| alphas.next().unwrap_or(default));
         let beta = beta.map_or(0.0, |default| betas.next().unwrap_or(default));
         Ok(CellActivation { name, alpha, beta })

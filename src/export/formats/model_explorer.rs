@@ -25,7 +25,7 @@ pub(super) const FORMAT: Format = Format {
 
 fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
     let errors = index.sidecar.tensor_errors.as_ref().ok_or_else(|| {
-        anyhow!("the sidecar has no errors of tensors").hint("calibrate with --effort 1 or above, which measures them")
+        anyhow!("the sidecar has no tensor errors").hint("calibrate with --effort 1 or above, which measures them")
     })?;
     let by_tensor: BTreeMap<&str, f64> =
         errors.tensors.iter().map(|error| (error.tensor.as_str(), error.sqnr_db)).collect();

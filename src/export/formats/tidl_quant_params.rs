@@ -44,7 +44,7 @@ fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
 
 fn missing(tensor: &str) -> String {
     format!(
-        "tensor `{tensor}`: is not quantized, expected a range: TIDL skips its calibration only where every layer has one"
+        "tensor `{tensor}`: is not quantized, expected a range: TIDL skips its own calibration only if every layer has a range"
     )
 }
 

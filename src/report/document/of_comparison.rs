@@ -37,7 +37,7 @@ pub fn of_comparison(compared: &ComparedModels) -> Document {
         compared.tensors.and_then(tensors),
         compared.tensors.and_then(|tensors| {
             let about =
-                "Tensors of the float model that are not in the quantized one, or that are no float32 values there.";
+                "Tensors of the float model that the quantized model does not have, or does not have in float32.";
             lines("unmatched", "Tensors without a counterpart", about, &tensors.unmatched)
         }),
     ];
@@ -129,7 +129,7 @@ fn first(report: &TensorsReport) -> Option<Section> {
     (!lines.is_empty()).then_some(Section {
         id: "first",
         title: "Layers to look at first",
-        about: "Those that add most error where they read the tensors of the float model.",
+        about: "The layers that add the most error when they read the tensors of the float model.",
         body: Body::Lines(lines),
     })
 }

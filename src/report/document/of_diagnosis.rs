@@ -49,7 +49,7 @@ fn examinations(report: &DoctorReport) -> Section {
     Section {
         id: "examinations",
         title: "Examinations",
-        about: "All that was looked at. Unknown: the facts do not tell.",
+        about: "All examinations. Unknown: the model and the data do not tell.",
         body: Body::Table {
             columns: columns(["Examination", "About", "Result", "Reason"]),
             rows: report.examined.iter().map(row).collect(),

@@ -143,7 +143,7 @@ fn warnings(sidecar: &Sidecar) -> Option<Section> {
     (!sidecar.warnings.is_empty()).then(|| Section {
         id: "warnings",
         title: "Warnings",
-        about: "Each names the next thing to try, where there is one.",
+        about: "Each warning names the next thing to try, if there is one.",
         body: Body::Lines(sidecar.warnings.clone()),
     })
 }

@@ -45,7 +45,7 @@ impl ChannelScales {
         }
         let graph = model.graph.as_ref().context("model has no graph")?;
         let observed = observed_tensors(&groups, graph, setup.value_info, placement);
-        let samples = setup.samples.context("nothing was observed")?;
+        let samples = setup.samples.context("there are no calibration samples")?;
         let statistics = look(model, setup.shapes, &observed, samples, positions)?;
         let choices = choose(&groups, &statistics, graph, placement, setup.scheme, options);
         for (group, choice) in groups.into_iter().zip(choices) {

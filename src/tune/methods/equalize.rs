@@ -68,7 +68,7 @@ fn propose(context: &ModelContext) -> Result<FloatProposal> {
 pub(super) fn looked_at<'a>(setup: Setup<'a>, model: &ModelProto) -> Result<&'a [usize]> {
     let samples = setup.samples.context("there is no data")?.put_in_order(setup.progress)?;
     let n = samples.len();
-    ensure!(n >= LEAST_SAMPLES, "{}, expected {LEAST_SAMPLES} or more", count(n, "sample"));
+    ensure!(n >= LEAST_SAMPLES, "found {}, expected {LEAST_SAMPLES} or more", count(n, "sample"));
     let n_looked_at = setup.options.effort.n_samples(setup.value_info.largest_activation(model)).min(n);
     Ok(&samples[..(n_looked_at - n_looked_at / 4).clamp(LEAST_SAMPLES, MAX_SAMPLES).min(n)])
 }

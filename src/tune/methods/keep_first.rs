@@ -31,7 +31,7 @@ use std::collections::BTreeSet;
 pub const KEEP_FIRST: Method = Method {
     name: "keep-first",
     title: "first layers",
-    about: "the first layers and those after them stay float, or get the wider types of a table's `region`, where their quantized outputs are inputs of a gate, or where they are small products of the network's inputs",
+    about: "the first layers and the layers after them stay float, or get the wider types of a table's `region`, where a gate reads their quantized outputs, or where they are small matrix products of the network's inputs",
     is_tried: |case| case.effort.level() > 0,
     waits: false,
     action: Action::Choice(choose),
@@ -111,7 +111,7 @@ fn left_float(
     let reason = |node: &usize| match layers.contains(node) {
         true if is_gated(graph, placement, *node) => "a first layer whose output is an input of a gate",
         true => "a first layer that multiplies the network's inputs",
-        false => "it follows a first layer that stays float",
+        false => "the layer follows a first layer that stays float",
     };
     let quantized = nodes.iter().filter(|node| is_quantized(**node));
     let float = quantized.map(|node| (*node, reason(node).to_string())).collect();

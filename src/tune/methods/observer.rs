@@ -47,7 +47,7 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
         return Ok(Chosen::default());
     }
     let graph = model.graph.as_ref().context("model has no graph")?;
-    let data = setup.samples.context("nothing was observed")?;
+    let data = setup.samples.context("there are no calibration samples")?;
     // With too few samples nothing is tuned.
     let Ok(samples) = context.samples(data, model, known.as_ref()) else { return Ok(Chosen::default()) };
     let (names, values) = (data.names(), data.values(samples.clone())?);

@@ -63,7 +63,7 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
     }
     let samples = context.samples(data, &planned.model, known.as_ref())?;
     if samples.len() < LEAST_SAMPLES {
-        let reason = format!("{}, expected {LEAST_SAMPLES} or more", count(samples.len(), "sample"));
+        let reason = format!("found {}, expected {LEAST_SAMPLES} or more", count(samples.len(), "sample"));
         return Ok(Chosen { outcomes: vec![MethodOutcome::skipped(SMOOTH.name, reason)], ..Chosen::default() });
     }
     let (names, values) = (data.names(), data.values(samples.clone())?);
@@ -156,7 +156,7 @@ fn choose_by_half(
     exponents: &[f64],
 ) -> Result<(usize, Vec<MethodOutcome>)> {
     let ChoiceContext { setup, calibration, .. } = *context;
-    let data = setup.samples.context("nothing was observed")?;
+    let data = setup.samples.context("there are no calibration samples")?;
     let half = samples.len() / 2;
     let tensors = calibration.channels().keys().cloned().collect();
     let channels = channel_extremes(&planned.model, setup.shapes, tensors, data, start..start + half, setup.progress)?;
