@@ -109,7 +109,7 @@ fn a_picture_that_cannot_be_decoded_is_an_error_or_counted() {
     let whole = fs::read(at("more/whole.jpg")).unwrap();
     for n in [whole.len() / 2, whole.len() - 2] {
         fs::write(at("cut.jpg"), &whole[..n]).unwrap();
-        refused(&mut calibrate("tensorrt", &at(""), &out), 1, "cut.jpg`: is cut off: ");
+        refused(&mut calibrate("tensorrt", &at(""), &out), 1, "cut.jpg`: is truncated: ");
     }
     // Bytes after the end of an image are ignored.
     fs::write(at("cut.jpg"), [&whole[..], b"more"].concat()).unwrap();
@@ -212,7 +212,11 @@ fn open_dimensions_have_the_shape_of_the_data() {
     assert!(ran.stdout.contains("5 samples"), "{}", ran.stdout);
     refused(&mut command(&["--shape", "aa=1x3x12x10"]), 1, "--shape names the input `aa`, expected one of: a, b");
     // An option wins, and an array of another rank says nothing.
-    refused(&mut command(&["--shape", "a=1x3x9x9"]), 1, "array has shape [5, 3, 12, 10], input `a` takes [1, 3, 9, 9]");
+    refused(
+        &mut command(&["--shape", "a=1x3x9x9"]),
+        1,
+        "array has shape [5, 3, 12, 10], expected for input `a`: [1, 3, 9, 9]",
+    );
     archive(&[5, 3, 12, 10], &[12, 10]);
     let error = refused(&mut command(&[]), 1, "input `b` has the shape [?, 3, ?, ?], expected fixed dimensions");
     assert!(error.stderr.contains("for instance --shape b=1x3x224x224"), "{}", error.stderr);
@@ -334,7 +338,7 @@ fn compare_says_where_its_preprocessing_is_not_the_sidecars() {
     let quantized = folder.path().join("digits_cnn.tensorrt.onnx");
     let compared = |more: &[&str]| compare(&model, &quantized, &digits(), more);
     let ran = compared(&["--preprocess", "unit"]);
-    let expected = "warning: the preprocessing is another than in calibration: images for input `input` (unit): ";
+    let expected = "warning: the preprocessing differs from that of calibration: images for input `input` (unit): ";
     assert!(ran.code == 0 && ran.stderr.starts_with(expected), "{}", ran.stderr);
     assert!(ran.stderr.contains("digits_cnn.tensorrt.json`: images for input `input` (half): "), "{}", ran.stderr);
     assert_eq!(compared(&["--preprocess", "unit", "--quiet"]).stderr, "");
@@ -403,7 +407,7 @@ fn classes_are_the_names_of_folders() {
     let loose = folder.path().join("letters/loose.png");
     fs::copy(repository("calib_data/eval/0003.png"), &loose).unwrap();
     let ran = compared(&folder.path().join("letters"));
-    assert!(ran.code == 1 && ran.stderr.contains("loose.png` is in no folder of a class"), "{}", ran.stderr);
+    assert!(ran.code == 1 && ran.stderr.contains("loose.png` is not in the folder of a class"), "{}", ran.stderr);
     let ran = compared(&digits());
     assert!(ran.code == 1 && ran.stderr.contains("has no subfolders, expected one for each class"), "{}", ran.stderr);
     let ran = compare(&model, &model, &digits(), &["--preprocess", "half", "--labels", "folder"]);
@@ -471,7 +475,7 @@ fn a_float_model_with_nan_has_no_ordinary_figures() {
     let ran = compared(&[]);
     assert!(ran.code == 0 && ran.stderr.contains("nan.onnx`: node "), "{}", ran.stderr);
     assert!(
-        ran.stderr.contains("weight [3] is NaN") && ran.stderr.contains("a runtime's outputs are NaN"),
+        ran.stderr.contains("weight [3] is NaN") && ran.stderr.contains("so a runtime gives NaN outputs"),
         "{}",
         ran.stderr
     );
@@ -560,7 +564,7 @@ fn a_format_that_cannot_hold_the_types_is_refused_before_the_data_are_read() {
     refused(
         command.args(["--preprocess", "half", "--emit", "trt-cache"]),
         2,
-        "format `trt-cache` holds symmetric int8",
+        "format `trt-cache` holds only symmetric int8",
     );
 }
 
@@ -609,7 +613,7 @@ fn errors_of_options_and_formats_have_advice() {
     assert_eq!(run(&mut calibrate("tensorrt", &digits(), folder.path())).code, 0);
     let sidecar = folder.path().join("digits_cnn.tensorrt.json");
     let ran = refused(mqq().arg("export").arg(sidecar).args(["--format", "vitis"]), 1, "expected a power of two");
-    assert!(ran.stderr.contains("hint: docs/formats.md says what `vitis` asks for"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("hint: docs/formats.md lists the requirements of `vitis`"), "{}", ran.stderr);
     refused(
         mqq().args(["calibrate", ".", "-b", "tvm", "--data"]).arg(digits()),
         2,
@@ -651,7 +655,7 @@ fn inputs_and_outputs_in_another_order_are_paired_by_name() {
         assert_eq!(lines, ["a: overlap 1.000, equal", "b: overlap 1.000, equal"], "{}", ran.stdout);
     }
     let ran = compare(&at("m.onnx"), &at("r.onnx"), &at("x.npz"), &[]);
-    let expected = "warning: outputs are compared by position, as some have other names: `b` is compared with `c`";
+    let expected = "warning: outputs are compared by position, because names differ: `b` is compared with `c`";
     assert!(ran.code == 0 && ran.stderr.contains(expected), "{}", ran.stderr);
 }
 
@@ -664,7 +668,7 @@ fn a_pattern_or_an_output_that_matches_nothing_has_advice() {
     };
     for (extra, expected) in [
         (&["--exclude", "conv"][..], "operator type of the model: did you mean `Conv`?"),
-        (&["--exclude", "Conv,Gemm"], "several patterns are several options, not a list with commas"),
+        (&["--exclude", "Conv,Gemm"], "give one option per pattern, not a list with commas"),
         (&["--only", "/Concatt"], "did you mean `/Concat`?"),
         (&["--outputs", "/Concat"], "hint: that is a node; its output is `/Concat_output_0`"),
     ] {

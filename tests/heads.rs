@@ -87,7 +87,7 @@ fn outputs_are_found_by_name_position_and_shape() {
         "found `a` [1, 1, 2], `b` [1, 1, 4], expected one output of shape [any, any, any]"
     );
     assert_eq!(error("{output: a, shape: [~, ~, 4]}"), "output `a` has shape [1, 1, 2], expected [any, any, 4]");
-    assert_eq!(error("{output: a, axis: 3}"), "output `a` [1, 1, 2]: has no axis 3, expected one of its own");
+    assert_eq!(error("{output: a, axis: 3}"), "output `a` [1, 1, 2]: has no axis 3, expected one of its axes");
 }
 
 #[test]

@@ -400,7 +400,7 @@ fn what_onnx_refuses_is_refused_with_its_place() {
         ),
         (
             with(vec![AttributeProto { f: Some(1.0), ..attribute("auto_pad", 1) }]),
-            "attribute `auto_pad`: has values of the types float and int, expected one",
+            "attribute `auto_pad`: has values of the types float and int, expected one value",
         ),
         (
             changed(|model| model.graph.as_mut().unwrap().node[1].domain = Some("made.up".into())),
@@ -553,7 +553,7 @@ fn texts_are_limited_in_depth_and_expansion() {
         (format!("x: {}", "[".repeat(100_000)), "nested deeper than 64 levels"),
         (format!("x: {}", "{a: ".repeat(3_000)), "nested deeper than 64 levels"),
         ("- ".repeat(100_000) + "x", "nested deeper than 64 levels"),
-        (format!("a0: &a0 [x, x]\n{bomb}"), "more than 100000 values with its aliases replaced"),
+        (format!("a0: &a0 [x, x]\n{bomb}"), "more than 100000 values with its aliases expanded"),
         ("#".repeat(2 << 20), "expected at most 1048576"),
     ];
     for (k, (text, expected)) in cases.iter().enumerate() {
@@ -721,10 +721,10 @@ fn a_model_and_a_sidecar_of_two_runs_are_told() {
     assert!(check().contains("warning [sidecar]"), "{}", check());
     let other = fs::read(at("q.json")).unwrap();
     let said = calibrate(&["--skip-existing", "--limit", "3"]);
-    assert!(said.contains("were of two runs") && !said.contains("skipped"), "{said}");
+    assert!(said.contains("were of two different runs") && !said.contains("skipped"), "{said}");
     assert!(calibrate(&["--skip-existing", "--limit", "3"]).contains("results exist, skipped"));
     fs::write(at("q.json"), other).unwrap();
     let said = calibrate(&["--skip-existing", "--limit", "3"]);
-    assert!(said.contains("were of two runs") && !said.contains("skipped"), "{said}");
+    assert!(said.contains("were of two different runs") && !said.contains("skipped"), "{said}");
     assert!(!check().contains("sidecar"));
 }

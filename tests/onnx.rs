@@ -241,7 +241,7 @@ fn sparse_tensors_are_filled_in() {
     }
     for (bad, expected) in [
         (sparse(&[2, 6], &[2], &[2, 3]), "index is 6, expected 0 to 5"),
-        (sparse(&[2, 4], &[2], &[1 << 20, 1 << 20]), "expected at most 1073741824 bytes in full"),
+        (sparse(&[2, 4], &[2], &[1 << 20, 1 << 20]), "expected one that takes at most 1073741824 bytes when dense"),
         (sparse(&[2, 4, 5], &[3], &[2, 3]), "indices have the shape [3]"),
     ] {
         for is_node in [false, true] {

@@ -169,7 +169,7 @@ fn shards_that_do_not_fit_are_named() {
         command.arg("solve").arg(&model).args(["-b", "tensorrt", "--out-dir"]).arg(folder.path());
         fails(command.arg("--stats").arg(stats))
     };
-    assert!(solve(one).contains("the statistics are shard 1/3"), "{}", solve(one));
+    assert!(solve(one).contains("the statistics are of shard 1/3"), "{}", solve(one));
 }
 
 /// A run that ends at an unreadable image leaves what it has; with `--resume` it goes on, to the same bytes.
@@ -205,7 +205,7 @@ fn an_interrupted_run_goes_on() {
     merge.args(["stats", "merge"]).arg(&part).arg("-o").arg(folder.path().join("merged.mqqs"));
     assert!(fails(&mut merge).contains("shard 0/1 was interrupted after 64 of 90 samples"));
     let other = fails(&mut collect("part.mqqs", &["--resume", "--color", "bgr"]));
-    assert!(other.contains("the interrupted statistics are of preprocessing: "), "{other}");
+    assert!(other.contains("the interrupted statistics do not fit this run: found preprocessing: "), "{other}");
     fs::write(&images[80], good).unwrap();
     done(&mut collect("part.mqqs", &["--resume"]));
     assert!(fs::read(folder.path().join("whole.mqqs")).unwrap() == fs::read(&part).unwrap());
@@ -294,8 +294,8 @@ fn hostile_files_are_refused() {
         ("offsets beyond the end", header(r#"{"a":{"dtype":"U8","shape":[99],"data_offsets":[0,99]}}"#), foreign),
         ("weights", header(r#"{"__metadata__":{"format":"pt"}}"#), foreign),
         ("a changed count", flipped(good.len() - 1), "has been changed: its checksum"),
-        ("a later version", other_version(2), "has version 2 of the format, by mqq "),
-        ("an earlier version", other_version(0), "has version 0 of the format, by mqq "),
+        ("a later version", other_version(2), "has version 2 of the format, written by mqq "),
+        ("an earlier version", other_version(0), "has version 0 of the format, written by mqq "),
         ("a bin of none", of_counts(&[0xff, 0xff, 0xff, 0x7f, 1]), "expected below"),
         ("bins out of order", of_counts(&[3, 1, 0, 1]), "the bins are not in order"),
         ("an empty bin", of_counts(&[3, 0]), "is empty, expected one value or more"),

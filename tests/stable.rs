@@ -193,11 +193,13 @@ fn two_rounds_in_a_row_end_the_rounds() {
     let mut few = UntilStable::new(40, 0);
     [None, change(0.0), change(3.25)].into_iter().for_each(|changes| few.add(changes));
     assert_eq!((few.next(), few.is_stable, few.n_samples), (None, false, 40));
-    let sentence =
-        "40 of 40 samples were taken, and those from 32 to 40 still changed 1 range by a step or more, `t` by 3.2";
+    let sentence = "40 of 40 samples were taken, and those from 32 to 40 still changed 1 range by a step or more, most of all `t`: by 3.2 steps";
     assert_eq!(few.sentence(), sentence);
     let mut one = UntilStable::new(1, 0);
     one.add(None);
     assert_eq!((one.next(), one.is_stable), (None, false));
-    assert_eq!(one.sentence(), "1 of 1 sample was taken, too few to tell whether more would change a range");
+    assert_eq!(
+        one.sentence(),
+        "1 of 1 sample was taken, which is too few to tell whether more samples would change a range"
+    );
 }

@@ -158,7 +158,7 @@ fn chains_that_lead_nowhere_are_errors() {
         ("name: a\nextends: a.yaml\n", "a.yaml -> "),
         ("name: a\nextends: tensort\n", "did you mean `tensorrt`"),
         ("name: a\nextends: missing.yaml\n", "does not exist"),
-        ("name: a\nextends: [tensorrt]\n", "expected a backend"),
+        ("name: a\nextends: [tensorrt]\n", "expected the name of a backend"),
         ("extends: tensorrt\n", "`name` is missing"),
         ("- name\n", "is not a table"),
         ("name: a\n", "missing key"),
@@ -212,14 +212,14 @@ fn values_are_set_after_switches() {
         ("types.act8.bits=4", "--set types.act8.storage_bits=8"),
         ("types.act8.bits=16", "--set min_opset=21"),
         ("types.act8.bits=four", "types.act8.bits"),
-        ("ops.Nothing=null", "no `Nothing`"),
+        ("ops.Nothing=null", "`Nothing`, but the table has no such key"),
         ("name.deeper=1", "no keys"),
         ("types.act8={", "is not valid YAML"),
         ("=3", "unknown key"),
         ("ops.Conv.weight.axis=99", "ops.Conv.weight.axis: 99, expected -5 to 4"),
         ("ops.Gemm.weight.axis=-3", "ops.Gemm.weight.axis: -3, expected -2 to 1"),
         ("ops.Conv.weight.axis=1", "ops.Conv.weight.axis: 1, expected 0 by rule `per_channel_axis`"),
-        ("name=a/b", "name: `a/b`, expected one without slashes"),
+        ("name=a/b", "name: found `a/b`, expected a name without slashes"),
     ];
     for (set, expected) in cases {
         let error = with("tensorrt", &[], &[set]).unwrap_err();

@@ -110,7 +110,10 @@ pub fn survey(
             session.as_mut().map_err(|error: &mut anyhow::Error| anyhow!("{error:#}"))?;
         let sample = match dataset.load(*sample_idx) {
             Ok(sample) => sample,
-            Err(error) => return Ok(Err(format!("{error:#}"))),
+            Err(error) => {
+                tick();
+                return Ok(Err(format!("{error:#}")));
+            }
         };
         let mut extremes = vec![Extremes::NONE; tensors.len()];
         let mut by_channel = vec![Vec::new(); tensors.len()];

@@ -122,6 +122,11 @@ impl Expansion for PadOp {
             let length = target.outlet_fact(outlet)?.shape[axis].clone();
             let (start, end) = ((-before).max(0), length.clone() - (-after).max(0));
             if before.min(after) < 0 {
+                let left = length.clone() + before.min(0) + after.min(0);
+                ensure!(
+                    left.to_i64().is_ok_and(|left| left >= 0),
+                    "the pads of axis {axis} are {before} and {after}, expected to leave some of its length {length}"
+                );
                 outlet = target.wire_node(format!("{prefix}.crop.{axis}"), Slice::new(axis, start, end), &[outlet])?[0];
             }
             left[axis] = (before.max(0) as usize, after.max(0) as usize);

@@ -63,6 +63,7 @@ fn is_cut_off_by_a_mul(reason: &Reason) -> bool {
         Reason::Unknown(_) | Reason::OneChannel | Reason::NoGain => false,
         Reason::NoProducer(_)
         | Reason::NoWeight(_)
+        | Reason::NotConstant(_)
         | Reason::NetworkOutput(_)
         | Reason::Operator { .. }
         | Reason::Bound { .. }

@@ -102,6 +102,8 @@ pub enum Reason {
     },
     /// A layer on the way has no constant float32 weight of a supported form.
     NoWeight(String),
+    /// A tensor that channel scales would change is not a float32 constant.
+    NotConstant(String),
     /// A constant on the way has other readers, or is an output.
     Shared(String),
     /// A constant on the way does not have one entry per channel.
@@ -128,6 +130,7 @@ impl fmt::Display for Reason {
                 write!(f, "Clip `{node}` has the bounds {min} and {max} for all channels")
             }
             Reason::NoWeight(node) => write!(f, "node `{node}` has no constant float32 weight of a supported form"),
+            Reason::NotConstant(tensor) => write!(f, "`{tensor}` is not a float32 constant"),
             Reason::Shared(tensor) => write!(f, "other nodes also read the constant `{tensor}`"),
             Reason::NotPerChannel(tensor) => write!(f, "the constant `{tensor}` does not have one value per channel"),
             Reason::Unknown(tensor) => write!(f, "`{tensor}` has an unknown shape, or is not float32"),

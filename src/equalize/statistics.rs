@@ -29,7 +29,6 @@ pub struct ChannelStatistics {
     pub min: Vec<f32>,
     /// Highest value of each channel.
     pub max: Vec<f32>,
-    sums: Vec<f64>,
     sum_squares: Vec<f64>,
     n_values: u64,
 }
@@ -42,7 +41,6 @@ impl ChannelStatistics {
             channels,
             min: vec![f32::INFINITY; channels.n],
             max: vec![f32::NEG_INFINITY; channels.n],
-            sums: vec![0.0; channels.n],
             sum_squares: vec![0.0; channels.n],
             n_values: 0,
         }
@@ -58,15 +56,13 @@ impl ChannelStatistics {
         for block in values.chunks_exact(len * inner) {
             for (channel, values) in block.chunks_exact(run * inner).enumerate() {
                 let (mut min, mut max) = (self.min[channel], self.max[channel]);
-                let (mut sum, mut squares) = (0.0f64, 0.0f64);
+                let mut squares = 0.0f64;
                 for &value in values {
                     min = if value < min { value } else { min };
                     max = if value > max { value } else { max };
-                    sum += f64::from(value);
                     squares += f64::from(value) * f64::from(value);
                 }
                 (self.min[channel], self.max[channel]) = (min, max);
-                self.sums[channel] += sum;
                 self.sum_squares[channel] += squares;
             }
         }
@@ -78,7 +74,6 @@ impl ChannelStatistics {
         for (channel, min) in self.min.iter_mut().enumerate() {
             *min = min.min(other.min[channel]);
             self.max[channel] = self.max[channel].max(other.max[channel]);
-            self.sums[channel] += other.sums[channel];
             self.sum_squares[channel] += other.sum_squares[channel];
         }
         self.n_values += other.n_values;

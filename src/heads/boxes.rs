@@ -100,6 +100,11 @@ pub(super) struct Cell {
     pub stride: f32,
 }
 
+/// Returns the number of [`cells`].
+pub(super) fn n_cells(strides: &[usize], [height, width]: [usize; 2]) -> usize {
+    strides.iter().map(|&stride| height.div_ceil(stride.max(1)) * width.div_ceil(stride.max(1))).sum()
+}
+
 /// Returns the cells of the maps of all `strides`, row by row, for an input of this height and width.
 pub(super) fn cells(strides: &[usize], [height, width]: [usize; 2]) -> Vec<Cell> {
     let of_stride = |&stride: &usize| {

@@ -1,7 +1,7 @@
 //! Heads of detectors: from outputs to boxes.
 
 use super::activation::HeadActivation;
-use super::boxes::{Anchors, BoxForm, Corners, Detection, Frame, cells, suppressed};
+use super::boxes::{Anchors, BoxForm, Corners, Detection, Frame, cells, n_cells, suppressed};
 use super::kind::{HeadKind, described};
 use super::masks::BoxMasks;
 use super::part::{OutputPart, OutputView, PartRows};
@@ -284,13 +284,12 @@ impl HeadKind for DetectHead {
 
     fn recognizes(&self, images: &[Vec<OutputView>], input: Option<[usize; 2]>) -> Option<String> {
         let [height, width] = input?;
-        let (mut n_rows, mut strides) = (0, Vec::new());
+        let (mut n_rows, mut n_best, mut strides) = (0, 0, Vec::new());
         for outputs in images {
             let candidates = self.candidates(outputs, input).ok()?;
             n_rows = candidates.all.len();
             strides = self.strides.of(n_rows, self.per_cell, input).ok()?;
-            let n_cells = self.per_cell * cells(&strides, [height, width]).len();
-            let has_cells = strides.is_empty() || n_rows == n_cells;
+            let has_cells = strides.is_empty() || n_rows == self.per_cell * n_cells(&strides, [height, width]);
             if n_rows == 0 || !has_cells || !self.has_sound_scores(outputs) || self.check_points(outputs).is_err() {
                 return None;
             }
@@ -309,10 +308,14 @@ impl HeadKind for DetectHead {
                 Some(_) => candidates.all.iter().collect(),
                 None => candidates.all.iter().filter(|detection| detection.score >= self.threshold).collect(),
             };
+            n_best += best.len();
             let n_about = best.iter().copied().filter(is_about).count();
             if (n_about as f32) < PLAUSIBLE * best.len() as f32 {
                 return None;
             }
+        }
+        if n_best == 0 {
+            return None;
         }
         let outputs = images.first()?;
         let found: Vec<&OutputView> = self.parts().filter_map(|part| part.outputs(outputs).ok()).flatten().collect();

@@ -38,7 +38,9 @@ impl Measure for BoxPrecision {
                 let candidates = outputs.head.candidates(views, outputs.input).ok()?;
                 Some(outputs.head.detections(&candidates))
             };
-            let [Some(float), Some(quantized)] = images.each_ref().map(decoded) else { return vec![f64::NAN] };
+            let [Some(float), Some(quantized)] = images.each_ref().map(decoded) else {
+                return vec![f64::NAN; N_HEADER];
+            };
             sums.extend([truth.boxes.len(), float.len(), quantized.len()].map(|n| n as f64));
             for one in &truth.boxes {
                 sums.extend([one.class as f64, f64::from(u8::from(one.is_crowd))]);
@@ -69,6 +71,10 @@ fn figure(mut sums: &[f64]) -> Option<Figure> {
     let mut truths: Vec<Vec<Truth>> = Vec::new();
     let mut found: [Vec<Vec<Predicted>>; 2] = Default::default();
     while let Some((header, rest)) = sums.split_at_checked(N_HEADER) {
+        if header.iter().any(|n| n.is_nan()) {
+            // An image could not be decoded.
+            return None;
+        }
         let [n_true, n_float, n_quantized] = [0, 1, 2].map(|i| header[i] as usize);
         let (boxes, rest) = rest.split_at_checked(N_BOX * (n_true + n_float + n_quantized))?;
         sums = rest;

@@ -60,7 +60,7 @@ impl WatchedRanges {
     ) -> Option<Vec<RangeChange>> {
         let mut before = std::mem::take(&mut self.0).into_iter();
         let has_before = before.len() > 0;
-        let mut changes = Vec::new();
+        let (mut params, mut changes) = (Vec::new(), Vec::new());
         for table in tables {
             let (planned, seen) = table.decide(models.get(&table.sha256)?, saved, n).ok()?;
             for (planned, statistics) in planned.into_iter().zip(seen) {
@@ -68,9 +68,10 @@ impl WatchedRanges {
                     let steps = change(&statistics, &before, &planned.params);
                     changes.push(RangeChange { tensor: planned.quantizer.tensor, steps });
                 }
-                self.0.push(planned.params);
+                params.push(planned.params);
             }
         }
+        self.0 = params;
         has_before.then_some(changes)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Draft;
 use super::trace::{BINARY, MOVES, POINTWISE};
+use crate::onnx::tensor;
 use std::collections::BTreeSet;
 
 /// Operators that compute a statistic.
@@ -71,12 +72,18 @@ impl Draft<'_> {
         self.is_square(square).then_some(square)
     }
 
-    /// Whether a node is a tensor times itself, or its power with a constant exponent.
+    /// Whether a node is a tensor times itself, or the tensor to the power of 2.
     pub(super) fn is_square(&self, node_idx: usize) -> bool {
         let inputs = &self.graph.node[node_idx].input;
         match self.op(node_idx) {
             "Mul" => inputs.first() == inputs.get(1),
-            "Pow" => self.activation_inputs(node_idx) == [0],
+            "Pow" => {
+                let exponent = inputs.get(1).and_then(|name| self.index.initializer(name));
+                exponent.is_some_and(|exponent| {
+                    tensor::f32_values(exponent).is_ok_and(|values| values.iter().all(|&value| value == 2.0))
+                        || tensor::i64_values(exponent).is_ok_and(|values| values.iter().all(|&value| value == 2))
+                })
+            }
             _ => false,
         }
     }

@@ -71,7 +71,7 @@ fn skip_small_matmuls(draft: &mut Draft, call: &RuleCall) {
         });
         let n = out.last().copied().filter(|_| out.len() >= 2);
         let reason = if is_vector {
-            format!("a matrix-vector product: its output has the shape {out:?}")
+            format!("a matrix-vector product with the output shape {out:?}")
         } else if let Some(small) = [k, n].into_iter().flatten().find(|&dim| dim < min) {
             format!("a dimension is {small}, expected {min} or more")
         } else {

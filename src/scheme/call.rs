@@ -152,11 +152,11 @@ impl ParameterKind {
         };
         let dtypes: Vec<&str> = type_names().collect();
         match (self, value) {
-            (ParameterKind::Number | ParameterKind::Fraction | ParameterKind::Axis, Parameter::Number(_))
-            | (ParameterKind::Ops, Parameter::Ops(_)) => Ok(()),
-            (ParameterKind::Count, Parameter::Number(0..)) | (ParameterKind::Switch, Parameter::Number(0 | 1)) => {
-                Ok(())
-            }
+            (ParameterKind::Number | ParameterKind::Axis, Parameter::Number(_))
+            | (ParameterKind::Ops, Parameter::Ops(_))
+            | (ParameterKind::Count, Parameter::Number(0..))
+            | (ParameterKind::Fraction, Parameter::Number(1..))
+            | (ParameterKind::Switch, Parameter::Number(0 | 1)) => Ok(()),
             (ParameterKind::Type, Parameter::Name(name)) => one_of(name, types),
             (ParameterKind::Words(words), Parameter::Ops(list)) => list.iter().try_for_each(|name| one_of(name, words)),
             (ParameterKind::Word(words), Parameter::Name(text)) => one_of(text, words),
@@ -168,7 +168,7 @@ impl ParameterKind {
                 Ok(())
             }),
             (ParameterKind::Fraction, Parameter::Name(text)) => {
-                ensure!(fraction(text).is_some(), "`{text}`, expected a number or a fraction");
+                ensure!(fraction(text).is_some(), "`{text}`, expected a number or a fraction above 0");
                 Ok(())
             }
             (ParameterKind::Axis, Parameter::Name(text)) => one_of(text, &["output", "columns", "none"]),
@@ -181,7 +181,7 @@ impl ParameterKind {
             (ParameterKind::Word(words), _) => bail!("expected one of: {}", words.join(", ")),
             (ParameterKind::Dtypes, _) => bail!("expected element types"),
             (ParameterKind::DtypePairs, _) => bail!("expected a list of pairs of element types"),
-            (ParameterKind::Fraction, _) => bail!("expected a number or a fraction"),
+            (ParameterKind::Fraction, _) => bail!("expected a number or a fraction above 0"),
             (ParameterKind::Axis, _) => bail!("expected a number, `output`, `columns` or `none`"),
         }
     }

@@ -74,6 +74,11 @@ fn changed(
         scheme.switch_on(switch)?;
     }
     if sets.is_empty() {
+        // Each switch was checked alone.
+        if switches.len() > 1 {
+            let at_switches = |wrong: Wrong| wrong.error.context(format!("--switch {}", switches.join(" --switch ")));
+            check::check(&scheme, catalog).map_err(at_switches)?;
+        }
         return Ok(scheme);
     }
     let mut value = serde_yaml::to_value(&scheme)?;

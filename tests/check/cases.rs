@@ -56,13 +56,13 @@ pub const CASES: &[Case] = &[
         call: "",
         rule: "positive_scales",
         breaks: |m| set_scale(m, "s_scale", &[0.0]),
-        expected: &["`s_scale`: scale is 0e0", "a positive number"],
+        expected: &["`s_scale`: scale is 0e0", "a positive, finite number"],
     },
     Case {
         call: "",
         rule: "positive_scales",
         breaks: |m| set_scale(m, "s_scale", &[f32::NAN]),
-        expected: &["`s_scale`: scale is NaN", "a positive number"],
+        expected: &["`s_scale`: scale is NaN", "a positive, finite number"],
     },
     Case {
         call: "",
@@ -328,7 +328,7 @@ pub const CASES: &[Case] = &[
         call: "{ quantized_output: { ops: [Conv], past: [Relu] } }",
         rule: "quantized_output",
         breaks: |m| node(m, "p").input[0] = "r".into(),
-        expected: &["(Conv): `r`: output is a float input of MaxPool"],
+        expected: &["(Conv): `r`: output is read in float by MaxPool"],
     },
     Case {
         // The integers of int8 around 0 reach below the Relu's bound.
@@ -339,7 +339,9 @@ pub const CASES: &[Case] = &[
             relu.op_type = Some("Clip".into());
             relu.attribute.push(AttributeProto { name: Some("min".into()), f: Some(0.0), ..Default::default() });
         },
-        expected: &["(Conv): `r`: output is an input of Clip, which is kept: its QuantizeLinear holds -32 to 31.75"],
+        expected: &[
+            "(Conv): `r`: output is an input of Clip, which the target keeps: the QuantizeLinear behind it holds -32 to 31.75",
+        ],
     },
     Case {
         call: "{ integer_operators: { ops: [Conv], past: [Relu] } }",

@@ -67,7 +67,7 @@ fn the_channel_axis_of_an_output_may_be_given() {
     assert_eq!(first_output(&with(&["--json", "--channel-axis", "logits=0"]))["axis"], 0);
     let ran = with(&["--channel-axis", "logits=2"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (1, ""), "{}", ran.stderr);
-    assert!(ran.stderr.contains("--channel-axis logits=2: output `logits` has 2 axes, expected one below 2"));
+    assert!(ran.stderr.contains("--channel-axis logits=2: output `logits` has 2 axes, expected an axis below 2"));
     let ran = with(&["--channel-axis", "probabilities=1"]);
     let words = "--channel-axis names `probabilities`, expected one of the outputs: logits";
     assert!(ran.code != 0 && ran.stderr.contains(words), "{}", ran.stderr);
@@ -204,7 +204,7 @@ fn labels_are_found_by_path() {
     let ran = compare("three/1.png,3\n");
     assert!(ran.code != 0 && ran.stderr.contains("five/1.png` has no class in"), "{}", ran.stderr);
     let ran = compare("three/1.png,3\nfive/1.png,10\n");
-    let expected = "five/1.png`: has the class 10, expected 0 to 9, as there are 10 class scores\nhint: classes are numbered from 0";
+    let expected = "five/1.png`: the label is class 10, expected 0 to 9 as the output has 10 class scores\nhint: classes are numbered from 0";
     assert!(ran.code == 1 && ran.stderr.contains(expected), "{}", ran.stderr);
 }
 
@@ -271,7 +271,7 @@ fn agreement_is_of_class_scores_alone() {
     let ran = compare([&path, &path], &data, &["--json", "--labels", &labels]);
     assert_eq!(first_output(&ran)["top1_percent"], serde_json::json!([50.0, 50.0]));
     let ran = compare([&map, &map], &data, &["--labels", &labels]);
-    let expected = "no output is class scores, expected one of shape [2, classes] for --labels; found [1, 2, 2, 3]";
+    let expected = "no output has class scores for --labels, expected one of shape [2, classes], found [1, 2, 2, 3]";
     assert!(ran.code != 0 && ran.stderr.contains(expected), "{}", ran.stderr);
 }
 
@@ -363,7 +363,7 @@ fn a_model_that_ends_inside_the_other_is_told() {
         "output `scores` is compared with `inner`, a tensor inside the float model: the second model is cut there";
     assert!(ran.code == 0 && ran.stderr.contains(warning), "{}", ran.stderr);
     let ran = compare([&float, &other], &data, &[]);
-    let warning = "compared by position, as some have other names: `scores` is compared with `logits`";
+    let warning = "compared by position, because names differ: `scores` is compared with `logits`";
     assert!(ran.code == 0 && ran.stderr.contains(warning), "{}", ran.stderr);
 }
 

@@ -49,7 +49,7 @@ fn shapes_that_do_not_fit_say_what_was_expected() {
         (
             &[4, 5],
             &image,
-            "`a.npy`: array has shape [4, 5], input `data` takes [1, 3, 4, 5], or several samples along the first axis",
+            "`a.npy`: array has shape [4, 5], expected for input `data`: [1, 3, 4, 5], or several samples along the first axis",
         ),
         (&[2, 4, 5, 3], &image, "\nhint: numpy.transpose(array, (0, 3, 1, 2))"),
         (
@@ -58,7 +58,7 @@ fn shapes_that_do_not_fit_say_what_was_expected() {
             "`a.npy`: array has 5 entries along the first axis, input `x` takes 2 at a time: 1 are left over",
         ),
         (&[0, 2], &pair, "`a.npy`: array has shape [0, 2], expected at least one sample"),
-        (&[2, 3], &pair, "array has shape [2, 3], input `x` takes [2, 2]"),
+        (&[2, 3], &pair, "array has shape [2, 3], expected for input `x`: [2, 2]"),
     ];
     for (found, input, expected) in cases {
         let folder = folder();
@@ -114,18 +114,18 @@ fn integers_take_only_what_they_hold() {
     let errors = [
         (
             load("<f4", &f32_bytes([1.0, 0.5]), INT64),
-            "value 0.5 at position 1, expected whole numbers that int64 holds",
+            "value 0.5 at position 1, expected a whole number in the range of int64",
         ),
         (load("<f4", &f32_bytes([f32::NAN, 0.5]), INT64), "value NaN at position 0"),
-        (load("<f4", &f32_bytes([1e30, 0.0]), INT64), "expected whole numbers that int64 holds"),
+        (load("<f4", &f32_bytes([1e30, 0.0]), INT64), "expected a whole number in the range of int64"),
         (
             load("<i8", &i64_bytes([256, 0]), UINT8),
-            "`/a.npy`: array for input `x`: value 256 at position 0, expected whole numbers that uint8 holds",
+            "`/a.npy`: array for input `x`: value 256 at position 0, expected a whole number in the range of uint8",
         ),
         (load("<i8", &i64_bytes([0, 2]), BOOL), "value 2 at position 1, expected 0 or 1 for bool"),
         (
             load("<f8", &[1e300f64, 0.0].map(f64::to_le_bytes).concat(), FLOAT),
-            "value 1e300 at position 0, expected numbers that float32 holds",
+            "value 1e300 at position 0, expected a number in the range of float32",
         ),
     ];
     for (found, expected) in errors {
@@ -341,11 +341,11 @@ fn files_differ_along_open_axes_and_are_visited_by_shape() {
     let found = message(open(&folder, &["a.npy"], &[open_input(&[])]), &folder);
     assert_eq!(
         found,
-        "`a.npy`: array has shape [1, 2, 2], input `x` takes [1, 4, 2], or several samples along the first axis"
+        "`a.npy`: array has shape [1, 2, 2], expected for input `x`: [1, 4, 2], or several samples along the first axis"
     );
     let found = message(open(&folder, &["a.npy"], &[open_input(&[None, None, Some("")])]), &folder);
     assert_eq!(
         found,
-        "`a.npy`: array has shape [1, 2, 2], input `x` takes [1, 4, ?], or several samples along the first axis"
+        "`a.npy`: array has shape [1, 2, 2], expected for input `x`: [1, 4, ?], or several samples along the first axis"
     );
 }

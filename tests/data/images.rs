@@ -220,7 +220,11 @@ fn models_that_take_no_images_say_why() {
             "`a.png`: an image feeds input `image`, but there are no data for `size`\nhint: use .npz files with one key per input",
         ),
         (&[image(), image()], "{}", "an image feeds one input, but the model takes `image`, `image`"),
-        (&[image()], "mean: [1, 2]", "`mean` has 2 numbers, input `image` takes 1 or one for each of 3 channels"),
+        (
+            &[image()],
+            "mean: [1, 2]",
+            "`mean` has 2 numbers, expected for input `image`: 1, or one for each of 3 channels",
+        ),
         (&[image()], "color: gray", "`color`: gray gives 1 channel, input `image` takes 3 (shape [1, 3, 2, 2])"),
         (
             &[input("x", &[1, 2, 2, 3], UINT8)],

@@ -135,7 +135,7 @@ fn prescribed_parameters_are_taken_as_they_are() {
     assert!(warning.starts_with("tensors `first` and `other` share scale and zero point"), "{warning}");
     given.placement.activations[1].fixed = fixed(0.5, 256);
     let error = given.decide().unwrap_err();
-    assert!(error.contains("tensor `first`") && error.contains("zero point 256 is prescribed, expected 0 to 255"));
+    assert!(error.contains("tensor `first`") && error.contains("the prescribed zero point is 256, expected 0 to 255"));
 }
 
 #[test]

@@ -81,7 +81,11 @@ fn a_scale_of_a_bias_that_float32_cannot_hold_is_an_error() {
     given.weight("w", "s8", Some(0), &[2, 1], &[1.0, 1e30]);
     given.bias("b", 0, &[0.5, 0.5]);
     let Err(error) = given.decide() else { panic!("a plan") };
-    assert!(error.contains("initializer `b`: its scale, that of `x` times that of `w`, is too large"), "{error}");
+    assert!(
+        error
+            .contains("initializer `b`: the scale of the bias, the product of the scales of `x` and `w`, is too large"),
+        "{error}"
+    );
 }
 
 #[test]

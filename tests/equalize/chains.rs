@@ -263,15 +263,15 @@ pub const DECLINED: &[(&str, Chain)] = &[
             g.op("Clip", &["a", "zero", "six"], "b");
         });
     }),
-    ("Sigmoid `Sigmoid_b` does not pass channel scales on", |g| between(g, |g| _ = g.op("Sigmoid", &["a"], "b"))),
-    ("Softmax `Softmax_b` does not pass channel scales on", |g| between(g, |g| _ = g.op("Softmax", &["a"], "b"))),
-    ("Mul `Mul_b` does not pass channel scales on", |g| {
+    ("channel scales cannot pass Sigmoid `Sigmoid_b`", |g| between(g, |g| _ = g.op("Sigmoid", &["a"], "b"))),
+    ("channel scales cannot pass Softmax `Softmax_b`", |g| between(g, |g| _ = g.op("Softmax", &["a"], "b"))),
+    ("channel scales cannot pass Mul `Mul_b`", |g| {
         between(g, |g| {
             g.op("Sigmoid", &["a"], "s");
             g.op("Mul", &["a", "s"], "b");
         });
     }),
-    ("DepthToSpace `DepthToSpace_c` does not pass channel scales on", |g| {
+    ("channel scales cannot pass DepthToSpace `DepthToSpace_c`", |g| {
         g.input("x", &[1, 3, 5, 5]);
         g.conv("x", 3, 8, 3, 1, "a");
         g.op_with("DepthToSpace", &["a"], "c", &[("blocksize", Attr::Int(2))]);
@@ -281,13 +281,13 @@ pub const DECLINED: &[(&str, Chain)] = &[
         between(g, |g| _ = g.op("Relu", &["a"], "b"));
         g.output("a");
     }),
-    ("the constant `shared` is an input of other nodes too", |g| {
+    ("other nodes also read the constant `shared`", |g| {
         g.input("x", &[1, 4, 5, 5]);
         g.weight("shared", &[4, 4, 1, 1]);
         g.op("Conv", &["x", "shared"], "a");
         g.op("Conv", &["a", "shared"], "y");
     }),
-    ("Pad `Pad_b` does not pass channel scales on", |g| {
+    ("channel scales cannot pass Pad `Pad_b`", |g| {
         between(g, |g| {
             g.tensor(int64s("pads", &[0, 0, 1, 1, 0, 0, 1, 1]));
             g.values("one", &[], &[1.0]);
@@ -307,7 +307,7 @@ pub const DECLINED: &[(&str, Chain)] = &[
         g.weight("w", &[8, 6]);
         g.op("MatMul", &["n", "w"], "y");
     }),
-    ("LayerNormalization `LayerNormalization_n` does not pass channel scales on", |g| {
+    ("channel scales cannot pass LayerNormalization `LayerNormalization_n`", |g| {
         g.input("x", &[1, 5, 8]);
         g.weight("w0", &[8, 8]);
         g.op("MatMul", &["x", "w0"], "a");

@@ -76,7 +76,7 @@ fn ranges_that_are_wrong_are_errors() {
         ("[1, 2", "has an unknown format"),
         ("TRT-8601-EntropyCalibration2\nx: 3c01", "line 2: is `x: 3c01`, expected `tensor: ` and 8"),
         ("TRT-8601-EntropyCalibration2\nx: ff800000", "line 2: tensor `x`: scale is -inf"),
-        ("TRT-1-E\nx: 3c010204\nx: 3c010205", "line 3: names a tensor a second time"),
+        ("TRT-1-E\nx: 3c010204\nx: 3c010205", "line 3: repeats a tensor with another scale"),
         (r#"{"schema_version": "9.0"}"#, "schema_version is 9.0"),
         (r#"{"version": "1.0.0"}"#, "has no list activation_encodings"),
         (r#"{"version": "1.0.0", "activation_encodings": [{}]}"#, "[0] has no name"),

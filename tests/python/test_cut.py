@@ -122,6 +122,6 @@ def test_a_tail_that_repeats_layers_names_the_tensor_that_is_missing(tmp_path):
     cut = lambda names: subprocess.run(
         [MQQ, "calibrate", tmp_path / "d.onnx", "-b", "tvm", "--data", tmp_path / "x.npy", "--outputs", names, "--effort", "0",
          "-o", tmp_path / "out.onnx"], capture_output=True, text=True)
-    expected = "--outputs: the tail repeats 2 layers of the model, as it needs `d` too: name it with --outputs as well"
+    expected = "--outputs: the tail repeats 2 layers of the head, because it also reads `d`: add that to --outputs"
     assert expected in cut("best").stderr
     assert "repeats" not in cut("best,d").stderr

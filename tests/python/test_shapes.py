@@ -153,11 +153,11 @@ def test_errors_name_file_input_and_both_shapes(tmp_path):
     assert "zz.npz`: input `attention_mask`: dimension `sequence` is 5, expected 9 as for input `input_ids`" in found
     np.savez(data / "zz.npz", input_ids=one[..., None], attention_mask=one)
     found = refused(*command, "onnxruntime")
-    assert "zz.npz`: array has shape [1, 9, 1], input `input_ids` takes [1, ?], or several samples" in found
+    assert "zz.npz`: array has shape [1, 9, 1], expected for input `input_ids`: [1, ?], or several samples" in found
     (data / "zz.npz").unlink()
     # A shape that the user gives is the shape of all samples; so is the one that a backend fixes.
     found = refused(*command, "onnxruntime", "--shape", "input_ids=1x7")
-    assert "array has shape [1, 8], input `input_ids` takes [1, 7]" in found
+    assert "array has shape [1, 8], expected for input `input_ids`: [1, 7]" in found
     found = refused(*command, "qnn-htp")
     assert "input `input_ids` is [1, 7] in" in found and "and [1, 60] in" in found and "expected samples of one shape" in found
     assert "hint: pad the samples to one length" in found

@@ -527,7 +527,7 @@ fn nothing_is_kept_while_an_output_is_infinite() {
         assert!(summary["tuning"]["judged"]["sqnr_db"][1].as_f64().unwrap() < 0.0, "{summary}");
         let warned = summary["warnings"].to_string();
         assert!(
-            warned.contains("output `inverse`: the simulated quantized network gives NaN or infinite values"),
+            warned.contains("output `inverse`: the simulated quantized network has NaN or infinite values"),
             "{summary}"
         );
     }

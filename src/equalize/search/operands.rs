@@ -36,7 +36,7 @@ impl Growth<'_> {
         let tensor = name.to_string();
         let stored = self.index.initializer(name);
         if stored.is_none_or(|stored| stored.data_type() != DataType::Float as i32) {
-            return Err(Reason::NoWeight(tensor));
+            return Err(Reason::NotConstant(tensor));
         }
         // A change of the constant must not affect other nodes.
         if !self.index.has_only(name, 1) {
