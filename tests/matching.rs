@@ -1,7 +1,7 @@
 //! Tensors of a quantized model that stand for those of its float model.
 
 use crate::support::{Attr, GraphBuilder};
-use mqq::matching::{MatchedBy, as_qdq, layers_alone, matching};
+use mqq::matching::{MatchKind, as_qdq, isolate_layers, matching};
 use mqq::onnx::proto::ModelProto;
 use mqq::onnx::tensor::{DataType, from_integers};
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// Counterparts by float tensor: the value that is compared, and whether it was found by its name.
 fn pairs(float: &ModelProto, quantized: &ModelProto) -> BTreeMap<String, (String, bool)> {
     let found = matching(float, quantized).unwrap();
-    let pair = |it: &mqq::matching::TensorMatch| (it.tensor.clone(), (it.read.clone(), it.by == MatchedBy::Name));
+    let pair = |it: &mqq::matching::TensorMatch| (it.tensor.clone(), (it.read.clone(), it.kind == MatchKind::Name));
     found.tensors.iter().map(pair).collect()
 }
 
@@ -161,7 +161,7 @@ fn layers_on_their_own_read_the_float_tensors() {
     g.output("y");
     let found = matching(&g.build(), &quantized).unwrap();
     assert!(found.unmatched.is_empty(), "{found:?}");
-    let alone = layers_alone(&quantized, &found.tensors.iter().map(Some).collect::<Vec<_>>()).unwrap();
+    let alone = isolate_layers(&quantized, &found.tensors.iter().map(Some).collect::<Vec<_>>()).unwrap();
     let graph = alone.model.graph.as_ref().unwrap();
     let reads = |op_type: &str| {
         let node = graph.node.iter().find(|node| node.op_type() == op_type).unwrap();

@@ -51,7 +51,7 @@ impl ObservedModel {
         let tensors: Vec<String> = wanted.tensors.iter().cloned().collect();
         let engine = parsed.build(&tensors)?;
         ensure!(
-            engine.keeps_apart(),
+            engine.has_independent_values(),
             "the engine fuses operators of this model depending on the observed tensors, so its statistics cannot be saved"
         );
         Ok(ObservedModel {

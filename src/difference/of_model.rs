@@ -2,7 +2,7 @@
 
 use super::{Parameters, QuantizedNetwork, QuantizedNode, REMOVABLE, RemovableNode, constant_name, weight_of};
 use crate::check::{QdqNode, QdqOperator, Role, operand_role};
-use crate::matching::{StandIns, as_qdq};
+use crate::matching::{TensorRoots, as_qdq};
 use crate::onnx::integers::type_name;
 use crate::onnx::node::{constant, node_name};
 use crate::onnx::proto::{ModelProto, NodeProto};
@@ -11,7 +11,7 @@ use crate::onnx::proto::{ModelProto, NodeProto};
 pub fn of_model(model: ModelProto) -> QuantizedNetwork {
     let expanded = as_qdq(model).model;
     let mut quantized = QuantizedNetwork::default();
-    let Some(tensors) = StandIns::new(&expanded) else { return quantized };
+    let Some(tensors) = TensorRoots::new(&expanded) else { return quantized };
     for node in tensors.nodes() {
         if tensors.is_qdq(node) || constant(node).is_some() {
             continue;

@@ -12,10 +12,11 @@
 mod batch_norm;
 mod branches;
 mod convert;
+mod dialect;
+mod error_node;
 mod guard;
 pub mod kernels;
 mod linear;
-mod located;
 mod pad;
 mod pieces;
 mod recurrent;
@@ -23,7 +24,6 @@ mod refused;
 mod session;
 mod shaped;
 mod sizes;
-mod spelled;
 mod trilu;
 mod value;
 mod vectors;
@@ -40,9 +40,9 @@ use crate::onnx::inputs::{InputSpec, Shapes, resolve_inputs};
 use crate::onnx::proto::ModelProto;
 use crate::onnx::value_info::{ValueInfo, ValueInfos};
 use anyhow::{Context, Result, ensure};
+use error_node::with_node;
 use guard::guarded;
 use kernels::{KERNELS, OpKernel};
-use located::located;
 use session::Planned;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ use tract_onnx::tract_core::internal::DimLike;
 use tract_onnx::tract_core::ops::dummy::Dummy;
 use tract_onnx::tract_core::ops::konst::Const;
 use tract_onnx::tract_hir::infer::{Factoid, InferenceModelExt};
-use weights::{LargeWeights, WithoutWeights};
+use weights::{LargeWeights, StrippedModel};
 
 /// A model that the engine understands, with fixed input shapes.
 #[derive(Clone)]
@@ -59,13 +59,13 @@ pub struct Parsed {
     /// The parsed graph, without the values of large weights.
     model: InferenceModel,
     /// The graph before shape inference, where samples may have other shapes.
-    open: Option<InferenceModel>,
+    before_inference: Option<InferenceModel>,
     weights: LargeWeights,
     outlets: HashMap<String, OutletId>,
     inputs: Vec<InputSpec>,
     outputs: Vec<String>,
-    /// Whether some shapes are known only after the conversion to a typed graph.
-    wired_shapes: bool,
+    /// Whether the graph has [`RANK_ONLY_OPS`]: some shapes are known only after the conversion to a typed graph.
+    has_rank_only_ops: bool,
     /// The model and the shapes that it was parsed with, to locate errors. Copies of tensors share their bytes.
     source: Arc<(ModelProto, Shapes)>,
     /// Kernels in place of the engine's operators.
@@ -73,7 +73,7 @@ pub struct Parsed {
 }
 
 /// Operators for whose outputs the engine infers only the rank.
-const OF_WIRED_SHAPES: &[&str] = &["Attention", "MultiHeadAttention", "GroupQueryAttention"];
+const RANK_ONLY_OPS: &[&str] = &["Attention", "MultiHeadAttention", "GroupQueryAttention"];
 
 impl Parsed {
     /// Parses `model`. External data must have been resolved.
@@ -83,17 +83,17 @@ impl Parsed {
     /// engine does not accept the graph.
     pub fn new(model: &ModelProto, shapes: &Shapes) -> Result<Parsed> {
         sizes::check_declared(model).map_err(|error| copy_of(&error))?;
-        Parsed::unlocated(model, shapes).map_err(|error| located(error, model, shapes))
+        Parsed::parse(model, shapes).map_err(|error| with_node(error, model, shapes))
     }
 
-    fn unlocated(model: &ModelProto, shapes: &Shapes) -> Result<Parsed> {
+    fn parse(model: &ModelProto, shapes: &Shapes) -> Result<Parsed> {
         refused::check_inference(model)?;
         let source = Arc::new((model.clone(), shapes.clone()));
         // Operators that the engine lacks are reported before a missing shape is.
         let inputs = resolve_inputs(model, shapes);
         let graph = model.graph()?;
         let outputs: Vec<String> = graph.output.iter().map(|v| v.name().to_string()).collect();
-        let wired_shapes = graph.node.iter().any(|node| OF_WIRED_SHAPES.contains(&node.op_type()));
+        let has_rank_only_ops = graph.node.iter().any(|node| RANK_ONLY_OPS.contains(&node.op_type()));
         guarded(|| {
             let mut onnx = tract_onnx::onnx().with_ignore_value_info(true);
             batch_norm::register(&mut onnx.op_register);
@@ -102,13 +102,13 @@ impl Parsed {
             linear::register(&mut onnx.op_register);
             recurrent::register(&mut onnx.op_register);
             let widened = linear::widened(model)?;
-            let apart = WithoutWeights::new(widened.as_ref().unwrap_or(model));
-            let mut proto = onnx.proto_model_for_read(&mut encode_any(&apart.model).as_slice())?;
-            proto.graph.iter_mut().for_each(spelled::spell_out);
+            let stripped = StrippedModel::new(widened.as_ref().unwrap_or(model));
+            let mut proto = onnx.proto_model_for_read(&mut encode_any(&stripped.model).as_slice())?;
+            proto.graph.iter_mut().for_each(dialect::rewrite_dialect);
             let parsed = onnx.parse(&proto, None)?;
             drop(proto);
             let mut model = parsed.model;
-            let weights = apart.taken_from(&mut model, &parsed.outlets_by_name)?;
+            let weights = stripped.into_large_weights(&mut model, &parsed.outlets_by_name)?;
             ensure!(
                 parsed.unresolved_inputs.is_empty(),
                 "no node produces the tensors: {}",
@@ -140,15 +140,15 @@ impl Parsed {
                 outlets.len()
             );
             model.inputs = outlets;
-            let open = inputs.iter().any(InputSpec::has_open).then(|| model.clone());
+            let before_inference = inputs.iter().any(InputSpec::has_open).then(|| model.clone());
             Ok(Parsed {
                 model,
-                open,
+                before_inference,
                 weights,
                 outlets: parsed.outlets_by_name,
                 inputs,
                 outputs,
-                wired_shapes,
+                has_rank_only_ops,
                 source,
                 kernels: KERNELS,
             })
@@ -166,7 +166,7 @@ impl Parsed {
     /// # Errors
     /// If no input has open dimensions.
     fn with_shapes(&self, shapes: &[Vec<usize>]) -> Result<Parsed> {
-        let mut model = self.open.clone().context("internal error: another shape for fixed inputs")?;
+        let mut model = self.before_inference.clone().context("internal error: another shape for fixed inputs")?;
         let mut inputs = self.inputs.clone();
         for (position, (input, shape)) in inputs.iter_mut().zip(shapes).enumerate() {
             let fact = model.input_fact(position)?;
@@ -174,7 +174,7 @@ impl Parsed {
             model.set_input_fact(position, dt.fact(shape).into())?;
             input.shape.clone_from(shape);
         }
-        Ok(Parsed { model, open: None, inputs, ..self.clone() })
+        Ok(Parsed { model, before_inference: None, inputs, ..self.clone() })
     }
 
     /// Opens the dimensions of each input that have a number in `open`. Dimensions with equal numbers have equal sizes
@@ -209,12 +209,12 @@ impl Parsed {
     /// # Errors
     /// If the graph contradicts itself for these shapes, or a tensor is too large; the message names the node or tensor.
     pub fn value_info(&mut self) -> Result<ValueInfos> {
-        self.inferred().map_err(|error| self.located(error))
+        self.inferred().map_err(|error| self.with_node(error))
     }
 
-    fn located(&self, error: anyhow::Error) -> anyhow::Error {
+    fn with_node(&self, error: anyhow::Error) -> anyhow::Error {
         let (model, shapes) = &*self.source;
-        located(error, model, shapes)
+        with_node(error, model, shapes)
     }
 
     fn inferred(&mut self) -> Result<ValueInfos> {
@@ -233,15 +233,15 @@ impl Parsed {
                 let data_type = fact.datum_type.concretize().and_then(convert::data_type);
                 value_info.insert(name, ValueInfo { data_type, shape });
             }
-            if self.wired_shapes {
-                self.add_wired_shapes(&mut value_info)?;
+            if self.has_rank_only_ops {
+                self.add_typed_shapes(&mut value_info)?;
             }
             Ok(value_info)
         })
     }
 
     /// Adds shapes that only the typed graph has.
-    fn add_wired_shapes(&self, value_info: &mut ValueInfos) -> Result<()> {
+    fn add_typed_shapes(&self, value_info: &mut ValueInfos) -> Result<()> {
         let (names, outlets): (Vec<&String>, Vec<OutletId>) =
             self.outlets.iter().filter(|(name, _)| value_info.shape(name).is_none()).unzip();
         let typed = self.typed(&outlets)?;
@@ -260,7 +260,7 @@ impl Parsed {
     pub fn build(self, observed: &[String]) -> Result<Engine> {
         let source = self.source.clone();
         let (model, shapes) = &*source;
-        self.built(observed).map_err(|error| located(error, model, shapes))
+        self.built(observed).map_err(|error| with_node(error, model, shapes))
     }
 
     fn built(self, observed: &[String]) -> Result<Engine> {
@@ -270,10 +270,10 @@ impl Parsed {
         };
         let seen: Vec<OutletId> = observed.iter().map(outlet).collect::<Result<_>>()?;
         let outputs: Vec<OutletId> = self.outputs.iter().map(outlet).collect::<Result<_>>()?;
-        let apart = if observed.is_empty() { Vec::new() } else { self.computed(&outputs) };
+        let unfused = if observed.is_empty() { Vec::new() } else { self.computed(&outputs) };
         // This may fail: shapes of tensors that no output needs may contradict each other.
-        let built = self.optimized(&apart, &seen, &outputs);
-        let keeps_apart = built.is_ok();
+        let built = self.optimized(&unfused, &seen, &outputs);
+        let has_independent_values = built.is_ok();
         let (model, seen, outputs) = built.or_else(|_| self.optimized(&[], &seen, &outputs))?;
         guarded(|| {
             let mut model = model;
@@ -291,7 +291,7 @@ impl Parsed {
             let plan = model.into_runnable()?;
             let outputs = self.outputs.iter().cloned().zip(0..).collect();
             let inputs = self.inputs.into_iter().map(|input| InputSpec { open: Vec::new(), ..input }).collect();
-            Ok(Engine(Arc::new(Planned { plan, inputs, outputs, taps, constants, keeps_apart })))
+            Ok(Engine(Arc::new(Planned { plan, inputs, outputs, taps, constants, has_independent_values })))
         })
     }
 
@@ -315,29 +315,29 @@ impl Parsed {
     /// Returns the typed graph with its weights and with these outputs.
     fn typed(&self, outputs: &[OutletId]) -> Result<TypedModel> {
         let mut model = self.model.clone();
-        self.weights.put_into(&mut model)?;
+        self.weights.restore_into(&mut model)?;
         model.select_output_outlets(outputs)?;
         model.into_typed()
     }
 
     /// Returns the optimized graph, and the places of `seen` and `outputs` in it. No fused operator replaces these
-    /// tensors or the tensors `apart`.
+    /// tensors or the tensors `unfused`.
     fn optimized(
         &self,
-        apart: &[OutletId],
+        unfused: &[OutletId],
         seen: &[OutletId],
         outputs: &[OutletId],
     ) -> Result<(TypedModel, Vec<OutletId>, Vec<OutletId>)> {
         guarded(|| {
-            let mut kept = apart.to_vec();
-            kept.extend(seen.iter().filter(|outlet| apart.binary_search(outlet).is_err()));
+            let mut kept = unfused.to_vec();
+            kept.extend(seen.iter().filter(|outlet| unfused.binary_search(outlet).is_err()));
             let n_kept = kept.len();
             // A closure, for another try where the optimizer refuses the graph: a copy would hold weights that were
             // packed.
             let typed = || self.typed(&[&kept[..], outputs].concat());
             let whole = |typed: TypedModel| kernels::optimized(typed, self.kernels);
             let model = typed()?;
-            let optimized = match !apart.is_empty() && pieces::is_large(&model) {
+            let optimized = match !unfused.is_empty() && pieces::is_large(&model) {
                 true => pieces::optimized(model, self.kernels).or_else(|_| whole(typed()?)),
                 false => whole(model),
             };

@@ -1,6 +1,6 @@
 //! Refuses models that the engine cannot run, before anything runs.
 
-use super::located::HINT;
+use super::error_node::HINT;
 use crate::diag::{WithHint, count};
 use crate::onnx::node::{self, node_name};
 use crate::onnx::proto::ModelProto;

@@ -1,8 +1,8 @@
 //! A planned graph, run sample by sample.
 
 use super::convert;
+use super::error_node::reason;
 use super::guard::guarded;
-use super::located::reason;
 use super::value::Value;
 use crate::data::{Array, Values};
 use crate::diag::{WithHint, hint_of};
@@ -27,13 +27,13 @@ pub(super) struct Planned {
     /// Observed tensors that do not depend on the inputs.
     pub constants: Vec<(usize, Arc<Tensor>)>,
     /// Whether values of an observed tensor do not depend on which others are observed.
-    pub keeps_apart: bool,
+    pub has_independent_values: bool,
 }
 
 impl Engine {
     /// Whether values of an observed tensor do not depend on which others are observed.
-    pub fn keeps_apart(&self) -> bool {
-        self.0.keeps_apart
+    pub fn has_independent_values(&self) -> bool {
+        self.0.has_independent_values
     }
 
     /// Returns the inputs, in the order of the graph.

@@ -29,7 +29,7 @@ impl ShapedEngines {
     /// # Errors
     /// As [`Parsed::build`].
     pub fn new(parsed: Parsed, observed: &[String]) -> Result<ShapedEngines> {
-        let (inputs, open) = (parsed.inputs.clone(), parsed.open.is_some().then(|| parsed.clone()));
+        let (inputs, open) = (parsed.inputs.clone(), parsed.before_inference.is_some().then(|| parsed.clone()));
         let first = parsed.build(observed)?;
         Ok(ShapedEngines { inputs, open, observed: observed.to_vec(), first, others: Mutex::default() })
     }

@@ -30,15 +30,15 @@ struct Weight {
 }
 
 /// A model with a text in place of each large weight, and these weights by name.
-pub(super) struct WithoutWeights {
+pub(super) struct StrippedModel {
     pub model: ModelProto,
     weights: BTreeMap<String, Weight>,
 }
 
-impl WithoutWeights {
-    pub fn new(model: &ModelProto) -> WithoutWeights {
-        let mut apart = WithoutWeights { model: model.clone(), weights: BTreeMap::new() };
-        for stored in apart.model.graph.iter_mut().flat_map(|graph| &mut graph.initializer) {
+impl StrippedModel {
+    pub fn new(model: &ModelProto) -> StrippedModel {
+        let mut stripped = StrippedModel { model: model.clone(), weights: BTreeMap::new() };
+        for stored in stripped.model.graph.iter_mut().flat_map(|graph| &mut graph.initializer) {
             let Some(weight) = Weight::of(stored) else { continue };
             let name = stored.name().to_string();
             // The texts differ, because the engine would merge equal constants.
@@ -50,13 +50,17 @@ impl WithoutWeights {
                 string_data: vec![text.into()],
                 ..TensorProto::default()
             };
-            apart.weights.insert(name, weight);
+            stripped.weights.insert(name, weight);
         }
-        apart
+        stripped
     }
 
     /// Replaces the texts in the parsed `model` by nodes with the types and shapes of the weights.
-    pub fn taken_from(self, model: &mut InferenceModel, outlets: &HashMap<String, OutletId>) -> Result<LargeWeights> {
+    pub fn into_large_weights(
+        self,
+        model: &mut InferenceModel,
+        outlets: &HashMap<String, OutletId>,
+    ) -> Result<LargeWeights> {
         let mut by_node = BTreeMap::new();
         for (name, weight) in self.weights {
             let outlet = outlets.get(&name).with_context(|| format!("the engine lost initializer `{name}`"))?;
@@ -77,7 +81,7 @@ impl LargeWeights {
     }
 
     /// Adds the values to a copy of the parsed model.
-    pub fn put_into(&self, model: &mut InferenceModel) -> Result<()> {
+    pub fn restore_into(&self, model: &mut InferenceModel) -> Result<()> {
         for (node, weight) in self.0.iter() {
             let tensor = weight.load()?;
             let node = model.node_mut(*node);

@@ -4,12 +4,12 @@
 //! in place of operators on integers, and a model in which each layer reads the tensors of the float model. It runs
 //! nothing and never guesses: a tensor without a certain counterpart is unmatched.
 
-mod alone;
+mod isolated_layers;
 mod qoperators;
-mod stand_ins;
+mod roots;
 mod tensors;
 
-pub use alone::{LayersAlone, layers_alone};
+pub use isolated_layers::{IsolatedLayers, isolate_layers};
 pub use qoperators::{AsQdq, as_qdq};
-pub use stand_ins::{IntegerGrid, StandIns};
-pub use tensors::{ChannelsAt, MatchedBy, Matching, TensorMatch, matching};
+pub use roots::{IntegerGrid, TensorRoots};
+pub use tensors::{ChannelsAt, MatchKind, Matching, TensorMatch, matching};

@@ -1,6 +1,6 @@
 //! Pairs the tensors of a float model with their counterparts in a quantized model.
 
-use super::stand_ins::{IntegerGrid, StandIns};
+use super::roots::{IntegerGrid, TensorRoots};
 use crate::onnx::node::{attribute, int, node_name};
 use crate::onnx::proto::{ModelProto, NodeProto};
 use serde::Serialize;
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The way in which a pair was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum MatchedBy {
+pub enum MatchKind {
     /// By the tensor's name, followed through QuantizeLinear and DequantizeLinear.
     Name,
     /// By the same operator on the same tensors, or by the same position among the inputs or outputs of the graph.
@@ -26,7 +26,7 @@ pub struct TensorMatch {
     /// The value that the next layers of the quantized model read.
     pub read: String,
     /// The way in which the pair was found.
-    pub by: MatchedBy,
+    pub kind: MatchKind,
     /// Name of the first node of the float model behind the previous pair; `None` for an input of the graph.
     pub layer: Option<String>,
     /// Operators of the float model from the layer to the tensor.
@@ -57,7 +57,7 @@ pub struct Matching {
 
 /// Matches the tensors of two models; `None` if one has no graph.
 pub fn matching(float: &ModelProto, quantized: &ModelProto) -> Option<Matching> {
-    let (float, quantized) = (StandIns::new(float)?, StandIns::new(quantized)?);
+    let (float, quantized) = (TensorRoots::new(float)?, TensorRoots::new(quantized)?);
     let mut pairs = TensorPairs { float: &float, quantized: &quantized, of: BTreeMap::new(), taken: BTreeSet::new() };
     pairs.by_name();
     pairs.by_position();
@@ -66,23 +66,23 @@ pub fn matching(float: &ModelProto, quantized: &ModelProto) -> Option<Matching> 
 }
 
 struct TensorPairs<'a, 'b> {
-    float: &'b StandIns<'a>,
-    quantized: &'b StandIns<'a>,
+    float: &'b TensorRoots<'a>,
+    quantized: &'b TensorRoots<'a>,
     /// The root in the quantized model, by the root in the float model.
-    of: BTreeMap<&'a str, (&'a str, MatchedBy)>,
+    of: BTreeMap<&'a str, (&'a str, MatchKind)>,
     /// Roots of the quantized model that have a counterpart.
     taken: BTreeSet<&'a str>,
 }
 
 impl<'a> TensorPairs<'a, '_> {
-    fn insert(&mut self, tensor: &'a str, root: &'a str, by: MatchedBy) {
+    fn insert(&mut self, tensor: &'a str, root: &'a str, kind: MatchKind) {
         if !self.of.contains_key(tensor) && self.taken.insert(root) {
-            self.of.insert(tensor, (root, by));
+            self.of.insert(tensor, (root, kind));
         }
     }
 
     /// Returns the inputs of the graph and results of nodes that are roots.
-    fn tensors(of: &StandIns<'a>) -> Vec<&'a str> {
+    fn tensors(of: &TensorRoots<'a>) -> Vec<&'a str> {
         let inputs = of.qdq.graph.input.iter().map(|input| input.name());
         let results = of.nodes().iter().flat_map(|node| node.output.iter().map(String::as_str));
         inputs.chain(results).filter(|name| of.is_activation(name) && of.root(name) == *name).collect()
@@ -92,15 +92,15 @@ impl<'a> TensorPairs<'a, '_> {
         for tensor in TensorPairs::tensors(self.float) {
             if self.quantized.is_activation(tensor) {
                 // Names of both graphs have the same lifetime, so that the float model's name serves for both.
-                self.insert(tensor, self.quantized.root(tensor), MatchedBy::Name);
+                self.insert(tensor, self.quantized.root(tensor), MatchKind::Name);
             }
         }
-        self.move_over_removed();
+        self.move_past_removed_readers();
     }
 
     /// Pairs the inputs and the outputs of the graphs by position, if both graphs have equally many.
     fn by_position(&mut self) {
-        let ends = |of: &StandIns<'a>, is_input: bool| -> Vec<&'a str> {
+        let ends = |of: &TensorRoots<'a>, is_input: bool| -> Vec<&'a str> {
             let graph = of.qdq.graph;
             let values = if is_input { &graph.input } else { &graph.output };
             let names = values.iter().map(|value| value.name()).filter(|name| of.is_activation(name));
@@ -110,7 +110,7 @@ impl<'a> TensorPairs<'a, '_> {
             let (float, quantized) = (ends(self.float, is_input), ends(self.quantized, is_input));
             if float.len() == quantized.len() {
                 let pairs = float.into_iter().zip(quantized);
-                pairs.for_each(|(tensor, root)| self.insert(tensor, root, MatchedBy::Structure));
+                pairs.for_each(|(tensor, root)| self.insert(tensor, root, MatchKind::Structure));
             }
         }
     }
@@ -126,9 +126,9 @@ impl<'a> TensorPairs<'a, '_> {
             }
             let Some(found) = self.counterpart(node) else { continue };
             for (tensor, value) in node.output.iter().zip(&found.output).filter(|(name, _)| !name.is_empty()) {
-                self.insert(tensor, self.quantized.root(value), MatchedBy::Structure);
+                self.insert(tensor, self.quantized.root(value), MatchKind::Structure);
             }
-            self.move_over_removed();
+            self.move_past_removed_readers();
         }
     }
 
@@ -153,7 +153,7 @@ impl<'a> TensorPairs<'a, '_> {
             ([_], [only]) => Some(only),
             _ => {
                 // Of several nodes, the only one whose first constant has the same shape.
-                let shapes = |of: &StandIns<'a>, node: &NodeProto| -> Vec<Option<Vec<usize>>> {
+                let shapes = |of: &TensorRoots<'a>, node: &NodeProto| -> Vec<Option<Vec<usize>>> {
                     let constants = node.input.iter().filter(|input| !of.is_activation(input));
                     constants.take(1).map(|input| of.qdq.shape(of.root(input))).collect()
                 };
@@ -170,7 +170,7 @@ impl<'a> TensorPairs<'a, '_> {
     /// none.
     fn inputs(
         &self,
-        of: &StandIns<'a>,
+        of: &TensorRoots<'a>,
         node: &'a NodeProto,
         counterpart: impl Fn(&'a str) -> Option<&'a str>,
     ) -> Option<Vec<(usize, &'a str)>> {
@@ -181,7 +181,7 @@ impl<'a> TensorPairs<'a, '_> {
     /// Moves the counterpart of a tensor to the result of the tensor's only reader, if the quantized model has no node
     /// for this reader. Such a reader was folded into the layer in front, or the range of the integers replaces it. If
     /// the reader is a Transpose, the axes differ, and the counterpart is dropped.
-    fn move_over_removed(&mut self) {
+    fn move_past_removed_readers(&mut self) {
         for node in self.float.nodes() {
             let mut activations = node.input.iter().filter(|input| self.float.is_activation(input));
             let (Some(input), None, Some(output)) = (activations.next(), activations.next(), node.output.first())
@@ -195,7 +195,7 @@ impl<'a> TensorPairs<'a, '_> {
                 continue;
             }
             let input = self.float.root(input);
-            let Some(&(root, by)) = self.of.get(input) else { continue };
+            let Some(&(root, kind)) = self.of.get(input) else { continue };
             let is_known = self.of.contains_key(output.as_str());
             let readers = self.float.readers(input);
             let is_only = readers.len() == 1 && !self.float.is_output(input);
@@ -208,12 +208,12 @@ impl<'a> TensorPairs<'a, '_> {
             let is_alike = |other: &NodeProto| other.op_type() == node.op_type() && makes_the_same(other);
             let is_there = self.quantized.readers(root).iter().any(|(reader, _)| is_alike(reader));
             let is_transpose = node.op_type() == "Transpose";
-            if !is_only || is_there || (by == MatchedBy::Name && (is_known || is_transpose)) {
+            if !is_only || is_there || (kind == MatchKind::Name && (is_known || is_transpose)) {
                 continue;
             }
             self.of.remove(input);
             if !is_known && !is_transpose {
-                self.of.insert(output, (root, by));
+                self.of.insert(output, (root, kind));
             }
         }
     }
@@ -223,7 +223,7 @@ impl<'a> TensorPairs<'a, '_> {
         let mut channels = KnownChannels::default();
         for tensor in TensorPairs::tensors(self.float) {
             channels.add(self.float, tensor);
-            let Some(&(root, by)) = self.of.get(tensor) else {
+            let Some(&(root, kind)) = self.of.get(tensor) else {
                 matching.unmatched.push(tensor.to_string());
                 continue;
             };
@@ -232,7 +232,7 @@ impl<'a> TensorPairs<'a, '_> {
                 tensor: tensor.to_string(),
                 root: root.to_string(),
                 read: self.quantized.read(root).to_string(),
-                by,
+                kind,
                 layer: nodes.first().map(|node| node_name(node).to_string()),
                 operators: nodes.iter().map(|node| node.op_type().to_string()).collect(),
                 grid: self.quantized.grid(root),
@@ -294,7 +294,7 @@ struct KnownChannels<'a> {
 }
 
 impl<'a> KnownChannels<'a> {
-    fn add(&mut self, float: &StandIns<'a>, tensor: &'a str) {
+    fn add(&mut self, float: &TensorRoots<'a>, tensor: &'a str) {
         let Some(node) = float.qdq.index.producer(tensor) else { return };
         let found = match node.op_type() {
             "Conv" | "ConvTranspose" | "BatchNormalization" | "InstanceNormalization" => Some(ChannelsAt::Second),

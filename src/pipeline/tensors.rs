@@ -3,7 +3,7 @@
 use super::runnable::parsed;
 use crate::data::{Array, Dataset, Values};
 use crate::engine::{ShapedEngines, ShapedSession};
-use crate::matching::{ChannelsAt, LayersAlone, Matching, TensorMatch, layers_alone, matching};
+use crate::matching::{ChannelsAt, IsolatedLayers, Matching, TensorMatch, isolate_layers, matching};
 use crate::metrics::{cosine, sqnr_db, value_and_error};
 use crate::onnx::inputs::Shapes;
 use crate::onnx::proto::ModelProto;
@@ -268,7 +268,7 @@ fn first_shapes(
 
 /// The engine that runs each layer on its own.
 struct Alone {
-    layers: LayersAlone,
+    layers: IsolatedLayers,
     engines: ShapedEngines,
     /// Positions of the observed tensors, and whether the observed value is in front of QuantizeLinear.
     observed: Vec<(usize, bool)>,
@@ -282,7 +282,7 @@ impl Alone {
         shapes: &[Option<Vec<usize>>],
     ) -> Result<Option<Alone>> {
         let float = tensors.iter().zip(shapes).map(|(tensor, shape)| shape.as_ref().map(|_| tensor));
-        let Some(layers) = layers_alone(quantized, &float.collect::<Vec<_>>()) else { return Ok(None) };
+        let Some(layers) = isolate_layers(quantized, &float.collect::<Vec<_>>()) else { return Ok(None) };
         let inputs = layers.model.graph()?.input.iter();
         let own = inputs.filter_map(|input| Some((input.name().to_string(), given.get(input.name())?.clone())));
         let mut of_inputs: Shapes = own.collect();

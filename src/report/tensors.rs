@@ -1,7 +1,7 @@
 //! The report of `mqq compare --tensors` on the inner tensors of the models.
 
 use super::count;
-use crate::matching::MatchedBy;
+use crate::matching::MatchKind;
 use crate::metrics::{MAX_DB, SQNR};
 use crate::pipeline::{ComparedTensor, ComparedTensors};
 use serde::Serialize;
@@ -54,7 +54,7 @@ pub struct TensorFigures {
     /// Name of the compared tensor in the quantized model.
     pub quantized_tensor: String,
     /// How the pair was found.
-    pub matched_by: MatchedBy,
+    pub matched_by: MatchKind,
     /// First node of the layer that computes the tensor; absent for an input of the graph.
     pub layer: Option<String>,
     /// Operators of the layer.
@@ -84,7 +84,7 @@ pub fn tensors(compared: &ComparedTensors) -> TensorsReport {
         TensorFigures {
             tensor: tensor.about.tensor.clone(),
             quantized_tensor: tensor.about.read.clone(),
-            matched_by: tensor.about.by,
+            matched_by: tensor.about.kind,
             layer: tensor.about.layer.clone(),
             operators: tensor.about.operators.clone(),
             sqnr_db: Some(tensor.sqnr_db()).filter(differs),
@@ -151,7 +151,7 @@ fn advice(tensor: &ComparedTensor) -> Option<SwitchAdvice> {
 /// Returns the lines for the terminal: the number of tensors, a table of those to look at first, and the option to try.
 pub fn tensor_lines(report: &TensorsReport) -> Vec<String> {
     let n = report.rows.len();
-    let by_structure = report.rows.iter().filter(|row| row.matched_by == MatchedBy::Structure).count();
+    let by_structure = report.rows.iter().filter(|row| row.matched_by == MatchKind::Structure).count();
     let structure = if by_structure > 0 { format!(", {by_structure} by structure") } else { String::new() };
     let total = count(n + report.unmatched.len(), "float tensor");
     let mut lines =

@@ -70,11 +70,11 @@ impl NodeRunner {
             parsed.build(&[])
         });
         let name = || model.graph.iter().flat_map(|graph| &graph.node).map(node_name).next().unwrap_or_default();
-        let located = |error: anyhow::Error| match error.to_string().starts_with("node `") {
+        let with_node = |error: anyhow::Error| match error.to_string().starts_with("node `") {
             true => error,
             false => error.context(format!("node `{}`", name())),
         };
-        Ok(NodeRunner::Engine(engine.map_err(located)?))
+        Ok(NodeRunner::Engine(engine.map_err(with_node)?))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Sums, differences, products and quotients with a tensor of equal shape or a smaller one, such as a number for each channel.
 
-use super::{OpKernel, TakenOver, written};
+use super::{OpKernel, TakenOver, float_tensor};
 use crate::engine::vectors::{ValueLoop, vectorized};
 use std::ops::Range;
 use tract_onnx::tract_core::ops::binary::TypedBinOp;
@@ -144,7 +144,7 @@ impl EvalOp for BroadcastOp {
                 let values: &[f32] = shared.try_as_plain_ram()?.as_slice()?;
                 let len = others.len() * inner;
                 let len = len * (BLOCK / len).max(1);
-                written(shared.shape(), |to| {
+                float_tensor(shared.shape(), |to| {
                     for (to, values) in to.chunks_mut(len).zip(values.chunks(len)) {
                         to.copy_from_slice(values);
                         self.apply(to, others, inner);

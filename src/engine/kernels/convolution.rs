@@ -2,7 +2,7 @@
 
 use super::windows::{Weights, WindowStep, Windows};
 use super::winograd::Tiles;
-use super::{OpKernel, TakenOver, written};
+use super::{OpKernel, TakenOver, float_tensor};
 use pulp::Simd;
 use tract_onnx::tract_core::ops::cnn::{Conv, KernelFormat};
 use tract_onnx::tract_core::{as_op, op_as_typed_op, op_out_of_plan};
@@ -103,11 +103,11 @@ impl EvalOp for ConvOp {
             by_tiles.as_ref().filter(|_| x.iter().fold(true, |all, x| all & (x.abs() < MOST_VALUE)))
         {
             let weights: &[f32] = weights.try_as_plain_ram()?.as_slice()?;
-            return written(&shape, |y| tiles.run(x, weights, &bias, y));
+            return float_tensor(&shape, |y| tiles.run(x, weights, &bias, y));
         }
         let taps = weights.chunks_exact(weights.len() / n_out);
         let weights: Vec<Weights> = taps.zip(bias).map(|(taps, first)| Weights { first, taps }).collect();
-        written(&shape, |y| windows.run::<WeightedSum>(x, [n_in / conv.group, n_out / conv.group], &weights, y))
+        float_tensor(&shape, |y| windows.run::<WeightedSum>(x, [n_in / conv.group, n_out / conv.group], &weights, y))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Max pooling.
 
 use super::windows::{Weights, WindowStep, Windows};
-use super::{OpKernel, TakenOver, written};
+use super::{OpKernel, TakenOver, float_tensor};
 use pulp::Simd;
 use tract_onnx::tract_core::ops::cnn::MaxPool;
 use tract_onnx::tract_core::{as_op, op_as_typed_op, op_out_of_plan};
@@ -58,7 +58,7 @@ impl EvalOp for MaxPoolOp {
         let shape = self.pool.pool_spec.output_shape(x.shape())?.shape;
         let taps = vec![0.0; self.windows.n_taps()];
         let (x, first) = (x.try_as_plain_ram()?.as_slice()?, f32::MIN);
-        written(&shape, |y| self.windows.run::<Larger>(x, [1, 1], &[Weights { first, taps: &taps }], y))
+        float_tensor(&shape, |y| self.windows.run::<Larger>(x, [1, 1], &[Weights { first, taps: &taps }], y))
     }
 }
 

@@ -32,7 +32,7 @@ pub struct OpKernel {
 }
 
 /// Returns a float32 tensor; `write` must set all of its values.
-fn written(shape: &[usize], write: impl FnOnce(&mut [f32])) -> TractResult<TVec<TValue>> {
+fn float_tensor(shape: &[usize], write: impl FnOnce(&mut [f32])) -> TractResult<TVec<TValue>> {
     // SAFETY: every value is written before any is read.
     let mut tensor = unsafe { Tensor::uninitialized::<f32>(shape)? };
     write(tensor.try_as_plain_ram_mut()?.as_slice_mut::<f32>()?);

@@ -3,7 +3,7 @@
 //! The engine resizes the whole tensor along one axis after the other, and value by value along the last one. This
 //! kernel makes each row of the result from rows of its plane, then resizes that row, by the same steps.
 
-use super::{OpKernel, TakenOver, written};
+use super::{OpKernel, TakenOver, float_tensor};
 use tract_onnx::tract_core::ops::nn::resize::{AxisPlan, Resize};
 use tract_onnx::tract_core::{as_op, op_as_typed_op, op_out_of_plan};
 use tract_onnx::tract_hir::internal::*;
@@ -116,7 +116,7 @@ impl EvalOp for ResizeOp {
         let (shape, planes) = self.planes(&inputs)?;
         let Some(planes) = planes else { return self.0.eval(ctx, inputs) };
         let (x, rank) = (inputs[0].try_as_plain_ram()?.as_slice::<f32>()?, shape.len());
-        written(&shape, |y| planes.resize(x, [shape[rank - 2], shape[rank - 1]], y))
+        float_tensor(&shape, |y| planes.resize(x, [shape[rank - 2], shape[rank - 1]], y))
     }
 }
 

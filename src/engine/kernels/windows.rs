@@ -181,13 +181,13 @@ impl Windows {
         let of_plane = |plane| rows.taps().flat_map(move |row| of_row(plane, row));
         let offsets = (0..planes).flat_map(of_plane).collect();
         let lines_at = (0..rows.output).step_by(n_rows);
-        let taken = lines_at.map(|y| (y, self.taken(y, phase_len))).collect();
-        RowLines { n_rows, offsets, taken, plane_len: n_phases * phase_len }
+        let copies = lines_at.map(|y| (y, self.row_copies(y, phase_len))).collect();
+        RowLines { n_rows, offsets, copies, plane_len: n_phases * phase_len }
     }
 
     /// Returns the first row of the output in a line, and the number of its rows.
     pub fn rows_of(&self, lines: &RowLines, line: usize) -> (usize, usize) {
-        let y = lines.taken[line].0;
+        let y = lines.copies[line].0;
         (y, lines.n_rows.min(self.rows.output - y))
     }
 
@@ -200,9 +200,9 @@ impl Windows {
     #[inline(always)]
     pub fn fill(&self, lines: &RowLines, line: usize, input: &[f32], outside: f32, phases: &mut [f32]) {
         for (input, phases) in input.chunks_exact(self.in_len()).zip(phases.chunks_exact_mut(lines.plane_len)) {
-            for Taken { from, to } in &lines.taken[line].1 {
+            for RowCopy { from, to } in &lines.copies[line].1 {
                 match from {
-                    Some(from) => take(&input[*from..], self.columns.stride, &mut phases[to.clone()]),
+                    Some(from) => copy_strided(&input[*from..], self.columns.stride, &mut phases[to.clone()]),
                     None => phases[to.clone()].fill(outside),
                 }
             }
@@ -210,10 +210,10 @@ impl Windows {
     }
 
     /// Returns the copies from a plane to its phases for a line that begins with row `y` of the output.
-    fn taken(&self, y: usize, phase_len: usize) -> Vec<Taken> {
+    fn row_copies(&self, y: usize, phase_len: usize) -> Vec<RowCopy> {
         let (rows, columns, pitch) = (self.rows, self.columns, self.pitch());
         let inside: Vec<(Range<usize>, usize)> = (0..columns.phases()).map(|phase| columns.inside(phase)).collect();
-        let mut taken = Vec::new();
+        let mut copies = Vec::new();
         for (phase_y, row) in (0..rows.phases()).flat_map(|phase| (0..phase_len / pitch).map(move |row| (phase, row))) {
             let from = ((y + row) * rows.stride + phase_y).checked_sub(rows.before).filter(|&y| y < rows.input);
             // Where one line has all rows, rows outside keep their first value.
@@ -223,10 +223,10 @@ impl Windows {
             for (phase_x, (inside, first)) in inside.iter().enumerate().filter(|(_, (inside, _))| !inside.is_empty()) {
                 let to = (phase_y * columns.phases() + phase_x) * phase_len + row * pitch;
                 let to = to + inside.start..to + inside.end;
-                taken.push(Taken { from: from.map(|y| y * columns.input + first), to });
+                copies.push(RowCopy { from: from.map(|y| y * columns.input + first), to });
             }
         }
-        taken
+        copies
     }
 }
 
@@ -237,13 +237,13 @@ pub struct RowLines {
     /// The offset of each tap in the phases.
     pub offsets: Vec<usize>,
     /// For each line its first row, and the copies from a plane to its phases.
-    taken: Vec<(usize, Vec<Taken>)>,
+    copies: Vec<(usize, Vec<RowCopy>)>,
     /// Length of the phases of a plane.
     pub plane_len: usize,
 }
 
 /// A copy of values of a row to a phase.
-struct Taken {
+struct RowCopy {
     /// Position of the first value in the plane; `None` for a row outside.
     from: Option<usize>,
     to: Range<usize>,
@@ -274,7 +274,7 @@ impl<F: WindowStep> WithSimd for OneGroup<'_, F> {
             let n_vectors = windows.line_len(n_rows).div_ceil(S::F32_LANES);
             for (weights, output) in weights.chunks(CHANNELS).zip(output.chunks_mut(CHANNELS * windows.out_len())) {
                 let sums = S::as_mut_simd_f32s(sums).0;
-                some_lines::<S, F>(simd, weights, phases, &lines.offsets, sums, n_vectors);
+                compute_lines::<S, F>(simd, weights, phases, &lines.offsets, sums, n_vectors);
                 let sums: &[f32] = pulp::bytemuck::cast_slice(sums);
                 let sums = sums.chunks(n_vectors * S::F32_LANES);
                 for (output, line) in output.chunks_exact_mut(windows.out_len()).zip(sums) {
@@ -291,13 +291,13 @@ impl<F: WindowStep> WithSimd for OneGroup<'_, F> {
 impl RowLines {
     /// Returns the number of lines.
     pub fn n(&self) -> usize {
-        self.taken.len()
+        self.copies.len()
     }
 }
 
 /// Copies every `step`-th value.
 #[inline(always)]
-fn take(from: &[f32], step: usize, to: &mut [f32]) {
+fn copy_strided(from: &[f32], step: usize, to: &mut [f32]) {
     match step {
         1 => to.copy_from_slice(&from[..to.len()]),
         2 => {
@@ -312,7 +312,7 @@ fn take(from: &[f32], step: usize, to: &mut [f32]) {
 
 /// Computes a line of one to [`CHANNELS`] output planes, each of `n` vectors.
 #[inline(always)]
-fn some_lines<S: Simd, F: WindowStep>(
+fn compute_lines<S: Simd, F: WindowStep>(
     simd: S,
     weights: &[Weights],
     phases: &[f32],
@@ -323,21 +323,21 @@ fn some_lines<S: Simd, F: WindowStep>(
     let lines = &mut lines[..weights.len() * n];
     match weights {
         [a] => match (offsets.try_into(), a.taps.try_into()) {
-            (Ok(offsets), Ok(taps)) => few::<S, F, 9>(simd, a.first, phases, offsets, taps, lines),
-            _ => many::<S, F, 1, 4>(simd, [a], phases, offsets, lines),
+            (Ok(offsets), Ok(taps)) => line_of_fixed_taps::<S, F, 9>(simd, a.first, phases, offsets, taps, lines),
+            _ => lines_of_any_taps::<S, F, 1, 4>(simd, [a], phases, offsets, lines),
         },
-        [a, b] => many::<S, F, 2, 4>(simd, [a, b], phases, offsets, lines),
-        [a, b, c] => many::<S, F, 3, 2>(simd, [a, b, c], phases, offsets, lines),
-        [a, b, c, d] => many::<S, F, 4, 2>(simd, [a, b, c, d], phases, offsets, lines),
-        [a, b, c, d, e] => many::<S, F, 5, 2>(simd, [a, b, c, d, e], phases, offsets, lines),
-        [a, b, c, d, e, f, ..] => many::<S, F, 6, 2>(simd, [a, b, c, d, e, f], phases, offsets, lines),
+        [a, b] => lines_of_any_taps::<S, F, 2, 4>(simd, [a, b], phases, offsets, lines),
+        [a, b, c] => lines_of_any_taps::<S, F, 3, 2>(simd, [a, b, c], phases, offsets, lines),
+        [a, b, c, d] => lines_of_any_taps::<S, F, 4, 2>(simd, [a, b, c, d], phases, offsets, lines),
+        [a, b, c, d, e] => lines_of_any_taps::<S, F, 5, 2>(simd, [a, b, c, d, e], phases, offsets, lines),
+        [a, b, c, d, e, f, ..] => lines_of_any_taps::<S, F, 6, 2>(simd, [a, b, c, d, e, f], phases, offsets, lines),
         [] => {}
     }
 }
 
 /// Computes a line of one output plane, all `N` taps of a window at once.
 #[inline(always)]
-fn few<S: Simd, F: WindowStep, const N: usize>(
+fn line_of_fixed_taps<S: Simd, F: WindowStep, const N: usize>(
     simd: S,
     first: f32,
     phases: &[f32],
@@ -355,7 +355,7 @@ fn few<S: Simd, F: WindowStep, const N: usize>(
 /// Computes a line of `C` output planes with any number of taps, `N` vectors at a time: as many sums as fit in the
 /// registers of the processor.
 #[inline(always)]
-fn many<S: Simd, F: WindowStep, const C: usize, const N: usize>(
+fn lines_of_any_taps<S: Simd, F: WindowStep, const C: usize, const N: usize>(
     simd: S,
     weights: [&Weights; C],
     phases: &[f32],
@@ -364,18 +364,18 @@ fn many<S: Simd, F: WindowStep, const C: usize, const N: usize>(
 ) {
     let (n, mut at) = (lines.len() / C, 0);
     while at + N <= n {
-        block::<S, F, C, N>(simd, weights, &phases[at * S::F32_LANES..], offsets, &mut lines[at..], n);
+        compute_block::<S, F, C, N>(simd, weights, &phases[at * S::F32_LANES..], offsets, &mut lines[at..], n);
         at += N;
     }
     while at < n {
-        block::<S, F, C, 1>(simd, weights, &phases[at * S::F32_LANES..], offsets, &mut lines[at..], n);
+        compute_block::<S, F, C, 1>(simd, weights, &phases[at * S::F32_LANES..], offsets, &mut lines[at..], n);
         at += 1;
     }
 }
 
 /// Computes the first `N` vectors of each of `C` lines of `n` vectors.
 #[inline(always)]
-fn block<S: Simd, F: WindowStep, const C: usize, const N: usize>(
+fn compute_block<S: Simd, F: WindowStep, const C: usize, const N: usize>(
     simd: S,
     weights: [&Weights; C],
     phases: &[f32],

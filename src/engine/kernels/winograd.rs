@@ -53,7 +53,7 @@ impl Tiles {
             let mut first = 0;
             for n in blocks(self.planes[1]) {
                 let block = &group[first * n_in * n_taps..][..n * n_in * n_taps];
-                let of_pairs: Vec<[f32; PRODUCTS]> = block.chunks_exact(n_taps).map(of_weights).collect();
+                let of_pairs: Vec<[f32; PRODUCTS]> = block.chunks_exact(n_taps).map(transform_weights).collect();
                 let pairs = (0..n_in).flat_map(|i| (0..n).map(move |o| o * n_in + i));
                 let of_pairs = &of_pairs;
                 transformed
@@ -144,13 +144,13 @@ impl WithSimd for TiledGroup<'_> {
             tiles.fill(lines, line, input, 0.0, phases);
             let (y, n_rows) = tiles.rows_of(lines, line);
             let n_vectors = tiles.line_len(n_rows).div_ceil(S::F32_LANES);
-            let to_outputs_of = S::as_mut_simd_f32s(&mut outputs[..4 * n_out * n_vectors * S::F32_LANES]).0;
+            let transformed_outputs = S::as_mut_simd_f32s(&mut outputs[..4 * n_out * n_vectors * S::F32_LANES]).0;
             for at in (0..n_vectors).step_by(most) {
                 let n = most.min(n_vectors - at);
                 let inputs = &mut inputs[..PRODUCTS * n_in * n];
                 for plane in 0..n_in {
                     let phases = &phases[plane * lines.plane_len + at * S::F32_LANES..];
-                    of_inputs(simd, phases, &offsets, columns, &mut inputs[plane * n..], [n, n_in * n]);
+                    transform_inputs(simd, phases, &offsets, columns, &mut inputs[plane * n..], [n, n_in * n]);
                 }
                 let (mut weights, mut first) = (self.weights, 0);
                 for n_block in blocks(n_out) {
@@ -161,9 +161,9 @@ impl WithSimd for TiledGroup<'_> {
                         block(simd, weights, inputs, sums, [n_block, n]);
                     }
                     for plane in 0..n_block {
-                        let to = &mut to_outputs_of[4 * (first + plane) * n_vectors + at..];
+                        let to = &mut transformed_outputs[4 * (first + plane) * n_vectors + at..];
                         let products = &products[plane * n..];
-                        to_outputs(simd, bias[first + plane], products, n_block * n, to, [n, n_vectors]);
+                        inverse_to_outputs(simd, bias[first + plane], products, n_block * n, to, [n, n_vectors]);
                     }
                     first += n_block;
                 }
@@ -193,7 +193,7 @@ fn interleave(even: &[f32], odd: &[f32], to: &mut [f32]) {
 }
 
 /// Returns the 16 transformed weights of a window.
-fn of_weights(taps: &[f32]) -> [f32; PRODUCTS] {
+fn transform_weights(taps: &[f32]) -> [f32; PRODUCTS] {
     let of_three = |[a, b, c]: [f32; 3]| [a, 0.5 * (a + b + c), 0.5 * (a - b + c), c];
     let rows: [[f32; 4]; 3] =
         std::array::from_fn(|row| of_three([taps[3 * row], taps[3 * row + 1], taps[3 * row + 2]]));
@@ -207,20 +207,20 @@ fn of_weights(taps: &[f32]) -> [f32; PRODUCTS] {
 
 /// Transforms four inputs along one axis.
 #[inline(always)]
-fn of_four<S: Simd>(simd: S, [a, b, c, d]: [S::f32s; 4]) -> [S::f32s; 4] {
+fn transform_four<S: Simd>(simd: S, [a, b, c, d]: [S::f32s; 4]) -> [S::f32s; 4] {
     [simd.sub_f32s(a, c), simd.add_f32s(b, c), simd.sub_f32s(c, b), simd.sub_f32s(b, d)]
 }
 
 /// Transforms four sums back to two outputs along one axis.
 #[inline(always)]
-fn to_two<S: Simd>(simd: S, [a, b, c, d]: [S::f32s; 4]) -> [S::f32s; 2] {
+fn inverse_to_two<S: Simd>(simd: S, [a, b, c, d]: [S::f32s; 4]) -> [S::f32s; 2] {
     [simd.add_f32s(simd.add_f32s(a, b), c), simd.sub_f32s(simd.sub_f32s(b, c), d)]
 }
 
 /// Transforms `n` vectors of tiles of a plane. The products of a tile are `step` vectors apart. The last two columns of
 /// a tile are the first two of the next tile, so that each column is transformed only once.
 #[inline(always)]
-fn of_inputs<S: Simd>(
+fn transform_inputs<S: Simd>(
     simd: S,
     phases: &[f32],
     offsets: &[usize; PRODUCTS],
@@ -234,7 +234,7 @@ fn of_inputs<S: Simd>(
         let (a, b, c, d) = (tap(0), tap(1), tap(2), tap(3));
         let to = S::as_mut_simd_f32s(&mut columns[4 * column * len..][..4 * len]).0;
         for i in 0..=n {
-            let values = of_four(simd, [a[i], b[i], c[i], d[i]]);
+            let values = transform_four(simd, [a[i], b[i], c[i], d[i]]);
             (to[i], to[n + 1 + i], to[2 * (n + 1) + i], to[3 * (n + 1) + i]) =
                 (values[0], values[1], values[2], values[3]);
         }
@@ -244,7 +244,7 @@ fn of_inputs<S: Simd>(
         let (a, b, c, d) = (column(0, 0), column(1, 0), column(0, 1), column(1, 1));
         let to = &mut to[4 * row * step..];
         for i in 0..n {
-            let values = of_four(simd, [a[i], b[i], c[i], d[i]]);
+            let values = transform_four(simd, [a[i], b[i], c[i], d[i]]);
             (to[i], to[step + i], to[2 * step + i], to[3 * step + i]) = (values[0], values[1], values[2], values[3]);
         }
     }
@@ -253,7 +253,7 @@ fn of_inputs<S: Simd>(
 /// Writes the four outputs of `n` vectors of tiles of a plane. Products are `step` vectors apart, outputs `len`
 /// vectors.
 #[inline(always)]
-fn to_outputs<S: Simd>(
+fn inverse_to_outputs<S: Simd>(
     simd: S,
     bias: f32,
     products: &[S::f32s],
@@ -267,11 +267,11 @@ fn to_outputs<S: Simd>(
         let mut columns = [[bias; 2]; 4];
         for (column, to) in columns.iter_mut().enumerate() {
             let values = [product(column, i), product(4 + column, i), product(8 + column, i), product(12 + column, i)];
-            *to = to_two(simd, values);
+            *to = inverse_to_two(simd, values);
         }
         let [a, b, c, d] = columns;
         for (row, values) in [[a[0], b[0], c[0], d[0]], [a[1], b[1], c[1], d[1]]].into_iter().enumerate() {
-            let [first, second] = to_two(simd, values);
+            let [first, second] = inverse_to_two(simd, values);
             to[2 * row * len + i] = simd.add_f32s(first, bias);
             to[(2 * row + 1) * len + i] = simd.add_f32s(second, bias);
         }

@@ -26,7 +26,7 @@ pub fn register(ops: &mut OnnxOpRegister) {
 }
 
 /// Inputs: the sequences `[steps, batch, inputs]`; the weights of the inputs `[directions, gates * hidden, inputs]` and
-/// of the state `[directions, gates * hidden, hidden]`; the optional inputs at the positions `rest`. Outputs: the
+/// of the state `[directions, gates * hidden, hidden]`; the optional inputs at `optional_inputs`. Outputs: the
 /// states of all steps `[steps, directions, batch, hidden]`, the last states `[directions, batch, hidden]`, and the
 /// last cell states of the same shape.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,7 +38,7 @@ struct RecurrentOp {
     /// Whether the batch is the first axis of every input and output.
     batch_first: bool,
     /// Positions of the bias, sequence lengths, first state, first cell state and peepholes in the inputs.
-    rest: [Option<usize>; 5],
+    optional_inputs: [Option<usize>; 5],
     /// Positions of the outputs.
     outputs: [Option<usize>; 3],
 }
@@ -67,7 +67,7 @@ fn parse(node: &NodeProto, cell: RecurrentCell) -> TractResult<(Box<dyn Inferenc
         directions,
         clip: node.get_attr_opt("clip")?.unwrap_or(f32::INFINITY),
         batch_first: is_set("layout")?,
-        rest: std::array::from_fn(|_| inputs.next().flatten()),
+        optional_inputs: std::array::from_fn(|_| inputs.next().flatten()),
         outputs: std::array::from_fn(|_| outputs.next().flatten()),
     };
     Ok((expand(op), vec![]))
@@ -122,21 +122,21 @@ impl Expansion for RecurrentOp {
             s.equals(&matrix.shape[1], n_gates * hidden.bex())?;
         }
         s.equals(&weights.shape[2], &x.shape[2])?;
-        let of_rest = |i: usize| self.rest[i].and_then(|position| inputs.get(position));
+        let optional_fact = |i: usize| self.optional_inputs[i].and_then(|position| inputs.get(position));
         for (i, n) in [(0, 2 * n_gates), (4, 3)] {
-            if let Some(vectors) = of_rest(i) {
+            if let Some(vectors) = optional_fact(i) {
                 s.equals(&vectors.rank, 2)?;
                 s.equals(&vectors.shape[0], n_directions.to_dim())?;
                 s.equals(&vectors.shape[1], n * hidden.bex())?;
             }
         }
-        if let Some(lengths) = of_rest(1) {
+        if let Some(lengths) = optional_fact(1) {
             s.equals(&lengths.rank, 1)?;
             s.equals(&lengths.shape[0], &x.shape[batch])?;
         }
         let [of_steps, of_last] = self.laid_out(["steps", "directions", "batch", "hidden"]);
         let last = self.outputs[1..].iter().flatten().map(|&i| (&outputs[i], &of_last));
-        let first = [2, 3].into_iter().filter_map(of_rest).map(|state| (state, &of_last));
+        let first = [2, 3].into_iter().filter_map(optional_fact).map(|state| (state, &of_last));
         let all = self.outputs[0].iter().map(|&i| (&outputs[i], &of_steps));
         for (tensor, axes) in all.chain(last).chain(first) {
             s.equals(&tensor.datum_type, &x.datum_type)?;
@@ -173,13 +173,13 @@ impl EvalOp for RecurrentOp {
         let data_type = inputs[0].datum_type();
         let inputs: Vec<Cow<Tensor>> = inputs.iter().map(|input| input.cast_to::<f32>()).collect::<TractResult<_>>()?;
         let values = |position: usize| inputs[position].try_as_plain_ram()?.as_slice::<f32>();
-        let rest = |i: usize| self.rest[i].map(values).transpose();
+        let optional_input = |i: usize| self.optional_inputs[i].map(values).transpose();
         let &[first, second, n_inputs] = inputs[0].shape() else { bail!("{} axes, expected 3", inputs[0].rank()) };
         let [n_steps, batch] = if self.batch_first { [second, first] } else { [first, second] };
         let (n_directions, hidden) = (self.directions.len(), inputs[2].shape()[2]);
         let rows = self.cell.n_gates() * hidden;
         let functions = CellFunctions::new()?;
-        let lengths: Vec<usize> = match rest(1)? {
+        let lengths: Vec<usize> = match optional_input(1)? {
             Some(lengths) => lengths.iter().map(|&n| (n.max(0.0) as usize).min(n_steps)).collect(),
             None => vec![n_steps; batch],
         };
@@ -188,7 +188,7 @@ impl EvalOp for RecurrentOp {
         let mut all = vec![0.0; all_shape.iter().product()];
         let mut last = [(); 2].map(|()| vec![0.0; last_shape.iter().product()]);
         let [x, weights, of_state] = [values(0)?, values(1)?, values(2)?];
-        let (bias, peepholes) = (rest(0)?, rest(4)?);
+        let (bias, peepholes) = (optional_input(0)?, optional_input(4)?);
         for (d, (backward, activations)) in self.directions.iter().enumerate() {
             let part = |of: &'_ [f32], n: usize| of[d * n..(d + 1) * n].to_vec();
             let direction = CellDirection {
@@ -211,7 +211,8 @@ impl EvalOp for RecurrentOp {
                     false => ((t * n_directions + d) * batch + b) * hidden,
                 };
                 let first = |i: usize| -> TractResult<Vec<f32>> {
-                    Ok(rest(i)?.map_or_else(|| vec![0.0; hidden], |first| first[of_last..][..hidden].to_vec()))
+                    Ok(optional_input(i)?
+                        .map_or_else(|| vec![0.0; hidden], |first| first[of_last..][..hidden].to_vec()))
                 };
                 let (mut state, mut cell_state) = (first(2)?, first(3)?);
                 for step in 0..length {

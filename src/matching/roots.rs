@@ -11,7 +11,7 @@ const MAX_CHAIN: usize = 64;
 
 /// A graph in which the values on both sides of QuantizeLinear and DequantizeLinear count as one tensor. The root of a
 /// tensor is the value in front of the first QuantizeLinear.
-pub struct StandIns<'a> {
+pub struct TensorRoots<'a> {
     /// The graph.
     pub qdq: QdqGraph<'a>,
     /// Tensors that depend on an input of the graph.
@@ -31,9 +31,9 @@ pub struct IntegerGrid {
     pub ends: [f64; 2],
 }
 
-impl<'a> StandIns<'a> {
+impl<'a> TensorRoots<'a> {
     /// Reads a model; `None` if it has no graph.
-    pub fn new(model: &'a ModelProto) -> Option<StandIns<'a>> {
+    pub fn new(model: &'a ModelProto) -> Option<TensorRoots<'a>> {
         let qdq = QdqGraph::new(model)?;
         let graph = qdq.graph;
         let constants: BTreeSet<&str> = graph.initializer.iter().map(|tensor| tensor.name()).collect();
@@ -54,8 +54,8 @@ impl<'a> StandIns<'a> {
             };
             integers.extend(node.output.first().filter(|_| is_made).map(String::as_str));
         }
-        let mut tensors = StandIns { qdq, activations, integers, behind: BTreeMap::new() };
-        for node in graph.node.iter().filter(|node| is_same(node)) {
+        let mut tensors = TensorRoots { qdq, activations, integers, behind: BTreeMap::new() };
+        for node in graph.node.iter().filter(|node| is_pass_through(node)) {
             if let Some(output) = node.output.first().filter(|output| tensors.is_activation(output)) {
                 behind.entry(tensors.root(output)).or_default().push(output);
             }
@@ -81,7 +81,8 @@ impl<'a> StandIns<'a> {
     {
         let mut root = value;
         for _ in 0..MAX_CHAIN {
-            match self.qdq.index.producer(root).filter(|node| is_same(node)).and_then(|node| node.input.first()) {
+            match self.qdq.index.producer(root).filter(|node| is_pass_through(node)).and_then(|node| node.input.first())
+            {
                 Some(input) => root = input,
                 None => break,
             }
@@ -118,7 +119,7 @@ impl<'a> StandIns<'a> {
     pub fn readers(&self, root: &str) -> Vec<(&'a NodeProto, usize)> {
         let behind = self.behind.get(root).into_iter().flatten().copied();
         let uses = [root].into_iter().chain(behind).flat_map(|value| self.qdq.users(value));
-        uses.filter(|(node, _)| !is_same(node)).collect()
+        uses.filter(|(node, _)| !is_pass_through(node)).collect()
     }
 
     /// Returns the name of a root, or of a value behind it that is an output of the graph.
@@ -153,6 +154,6 @@ impl<'a> StandIns<'a> {
 }
 
 /// Whether the node's result stands for its first input.
-pub(super) fn is_same(node: &NodeProto) -> bool {
+pub(super) fn is_pass_through(node: &NodeProto) -> bool {
     matches!(node.op_type(), "QuantizeLinear" | "DequantizeLinear" | "Identity" | "Dropout")
 }

@@ -14,7 +14,7 @@ const MAX_BYTES: usize = 256 << 20;
 
 /// Returns the error with its node in front: the node that the engine names, else the last node of the shortest
 /// beginning of the graph that the engine refuses. An error of an open shape stays as it is.
-pub(super) fn located(error: anyhow::Error, model: &ModelProto, shapes: &Shapes) -> anyhow::Error {
+pub(super) fn with_node(error: anyhow::Error, model: &ModelProto, shapes: &Shapes) -> anyhow::Error {
     if is_of::<OpenShape>(&error) {
         return error;
     }
@@ -120,7 +120,7 @@ fn first_refused<'m>(model: &'m ModelProto, shapes: &Shapes) -> Option<&'m NodeP
 }
 
 fn build(model: ModelProto, shapes: &Shapes) -> Result<()> {
-    let mut parsed = Parsed::unlocated(&model, shapes)?;
+    let mut parsed = Parsed::parse(&model, shapes)?;
     parsed.inferred()?;
     parsed.built(&[]).map(drop)
 }

@@ -1,7 +1,7 @@
 //! Makes the quantized model with each layer on its own. Every layer reads tensors of the float model, so that the
 //! error of its result is the error that the layer adds.
 
-use super::stand_ins::{StandIns, is_same};
+use super::roots::{TensorRoots, is_pass_through};
 use super::tensors::TensorMatch;
 use crate::onnx::names::Names;
 use crate::onnx::node::{make, set_int};
@@ -9,7 +9,7 @@ use crate::onnx::proto::{ModelProto, NodeProto, ValueInfoProto};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A model with each layer on its own, and the sources of the model's inputs.
-pub struct LayersAlone {
+pub struct IsolatedLayers {
     /// The model. Results of nodes have the names of the quantized model.
     pub model: ModelProto,
     /// Inputs that are tensors of the float model: the name of each, and its position among the given pairs.
@@ -19,9 +19,9 @@ pub struct LayersAlone {
 }
 
 /// Returns the model for the pairs in `tensors` that are not `None`; `None` if there are no such pairs.
-pub fn layers_alone(quantized: &ModelProto, tensors: &[Option<&TensorMatch>]) -> Option<LayersAlone> {
-    let stand_ins = StandIns::new(quantized)?;
-    let graph = stand_ins.qdq.graph;
+pub fn isolate_layers(quantized: &ModelProto, tensors: &[Option<&TensorMatch>]) -> Option<IsolatedLayers> {
+    let tensor_roots = TensorRoots::new(quantized)?;
+    let graph = tensor_roots.qdq.graph;
     let mut names = Names::of(graph);
     let known = tensors.iter().enumerate().filter_map(|(position, tensor)| Some((tensor.as_ref()?, position)));
     let roots: BTreeMap<&str, usize> = known.map(|(tensor, position)| (tensor.root.as_str(), position)).collect();
@@ -30,12 +30,12 @@ pub fn layers_alone(quantized: &ModelProto, tensors: &[Option<&TensorMatch>]) ->
     let mut nodes: Vec<NodeProto> = Vec::new();
     for node in &graph.node {
         let mut own = node.clone();
-        let replaced = own.input.iter_mut().zip(&node.input).filter(|(_, value)| stand_ins.is_activation(value));
-        for (input, value) in replaced.filter(|_| !is_same(node)) {
-            let root = stand_ins.root(value);
+        let replaced = own.input.iter_mut().zip(&node.input).filter(|(_, value)| tensor_roots.is_activation(value));
+        for (input, value) in replaced.filter(|_| !is_pass_through(node)) {
+            let root = tensor_roots.root(value);
             let Some(&position) = roots.get(root) else { continue };
-            let quantizer = stand_ins.qdq.qdq_of(value).or_else(|| stand_ins.quantizer(root));
-            let is_integer = stand_ins.is_integer(value);
+            let quantizer = tensor_roots.qdq.qdq_of(value).or_else(|| tensor_roots.quantizer(root));
+            let is_integer = tensor_roots.is_integer(value);
             if is_integer && quantizer.is_none() {
                 continue;
             }
@@ -59,7 +59,7 @@ pub fn layers_alone(quantized: &ModelProto, tensors: &[Option<&TensorMatch>]) ->
         nodes.push(own);
     }
     let read: BTreeSet<&str> = nodes.iter().flat_map(|node| node.input.iter().map(String::as_str)).collect();
-    let activations = graph.input.iter().filter(|input| stand_ins.is_activation(input.name())).enumerate();
+    let activations = graph.input.iter().filter(|input| tensor_roots.is_activation(input.name())).enumerate();
     let own_inputs = activations.filter(|(_, input)| read.contains(input.name()));
     let own_inputs: Vec<(usize, ValueInfoProto)> = own_inputs.map(|(i, input)| (i, input.clone())).collect();
     let last = tensors.iter().flatten().next_back()?;
@@ -71,5 +71,5 @@ pub fn layers_alone(quantized: &ModelProto, tensors: &[Option<&TensorMatch>]) ->
     own.output = vec![ValueInfoProto::without_shape(&last.read, FLOAT)];
     own.node = nodes;
     let inputs = float.into_iter().map(|(position, name)| (name, position)).collect();
-    Some(LayersAlone { model, inputs, own_inputs: own_inputs.into_iter().map(|(i, _)| i).collect() })
+    Some(IsolatedLayers { model, inputs, own_inputs: own_inputs.into_iter().map(|(i, _)| i).collect() })
 }

@@ -14,7 +14,7 @@ use tract_onnx::pb::{AttributeProto, GraphProto, NodeProto, TensorProto};
 ///   engine takes a constant end as it is;
 /// - ONNX Runtime's Attention and GlobalLpPool get other names: the engine ignores domains and takes the first for
 ///   ONNX's Attention, and it computes a mean for the second.
-pub(super) fn spell_out(graph: &mut GraphProto) {
+pub(super) fn rewrite_dialect(graph: &mut GraphProto) {
     clamp_ends(graph);
     for node in &mut graph.node {
         while node.input.last().is_some_and(String::is_empty) {
@@ -29,7 +29,7 @@ pub(super) fn spell_out(graph: &mut GraphProto) {
             _ => {}
         }
         for attribute in &mut node.attribute {
-            attribute.g.iter_mut().chain(&mut attribute.graphs).for_each(spell_out);
+            attribute.g.iter_mut().chain(&mut attribute.graphs).for_each(rewrite_dialect);
         }
     }
 }
