@@ -53,12 +53,12 @@ unsafe impl GlobalAlloc for Padded {
 }
 
 /// Returns the allocator for a layout.
-fn owner(layout: Layout) -> &'static dyn GlobalAlloc {
+fn allocator_for(layout: Layout) -> &'static dyn GlobalAlloc {
     if layout.align() <= USUAL { &System } else { &Padded }
 }
 
 /// Returns the block; ends the run if the allocation failed.
-fn there(block: *mut u8, size: usize) -> *mut u8 {
+fn allocated_or_end(block: *mut u8, size: usize) -> *mut u8 {
     if block.is_null() {
         guard::out_of_memory(size);
     }
@@ -69,23 +69,23 @@ fn there(block: *mut u8, size: usize) -> *mut u8 {
 unsafe impl GlobalAlloc for Aligned {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         guard::before_allocation(layout.size());
-        there(unsafe { owner(layout).alloc(layout) }, layout.size())
+        allocated_or_end(unsafe { allocator_for(layout).alloc(layout) }, layout.size())
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         guard::after_release(layout.size());
-        unsafe { owner(layout).dealloc(pointer, layout) }
+        unsafe { allocator_for(layout).dealloc(pointer, layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         guard::before_allocation(layout.size());
-        there(unsafe { owner(layout).alloc_zeroed(layout) }, layout.size())
+        allocated_or_end(unsafe { allocator_for(layout).alloc_zeroed(layout) }, layout.size())
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         guard::before_allocation(size);
         guard::after_release(layout.size());
-        there(unsafe { owner(layout).realloc(pointer, layout, size) }, size)
+        allocated_or_end(unsafe { allocator_for(layout).realloc(pointer, layout, size) }, size)
     }
 }
 

@@ -111,8 +111,8 @@ pub fn copy_of(error: &anyhow::Error) -> anyhow::Error {
 
 /// Returns an error's text, and each of its hints on its own line.
 pub fn explain(error: &anyhow::Error) -> String {
-    let hints = hint_of(error).lines().map(|hint| format!("\nhint: {}", shown(hint)));
-    format!("{}{}", shown(&format!("{error:#}")), hints.collect::<String>())
+    let hints = hint_of(error).lines().map(|hint| format!("\nhint: {}", printable(hint)));
+    format!("{}{}", printable(&format!("{error:#}")), hints.collect::<String>())
 }
 
 /// Returns the file, node or tensor at the beginning of an error's text: `x` of "`x`: …" and of "node `x` (Conv): …".
@@ -137,14 +137,14 @@ const MAX_LINE: usize = 10_000;
 
 /// Returns a line that is safe to print even with names from untrusted files. Characters that control the terminal or
 /// the writing direction are escaped (`\u{1b}`, `\n`). Long words and lines get an ellipsis in their middle.
-pub fn shown(line: &str) -> Cow<'_, str> {
+pub fn printable(line: &str) -> Cow<'_, str> {
     let is_short = line.len() <= MAX_WORD;
-    if is_short && !line.chars().any(controls) {
+    if is_short && !line.chars().any(is_unprintable) {
         return Cow::Borrowed(line);
     }
     let words = line.split(' ').map(|word| shortened(word, MAX_WORD));
     let line = words.collect::<Vec<_>>().join(" ");
-    let spelled = |c: char| match controls(c) {
+    let spelled = |c: char| match is_unprintable(c) {
         true => c.escape_debug().to_string(),
         false => c.to_string(),
     };
@@ -152,14 +152,14 @@ pub fn shown(line: &str) -> Cow<'_, str> {
 }
 
 /// Returns whether a character controls the terminal or the writing direction, or is invisible.
-pub fn controls(c: char) -> bool {
+pub fn is_unprintable(c: char) -> bool {
     let directs = matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
     c.is_control() || directs
 }
 
 /// Returns JSON text with characters that control a terminal escaped; serde escapes only some of them.
 pub fn escaped(text: &str) -> Cow<'_, str> {
-    let is_plain = |c: char| c == '\n' || c == '\t' || !controls(c);
+    let is_plain = |c: char| c == '\n' || c == '\t' || !is_unprintable(c);
     if text.chars().all(is_plain) {
         return Cow::Borrowed(text);
     }
@@ -210,7 +210,7 @@ pub fn did_you_mean<'a>(found: &str, candidates: impl IntoIterator<Item = &'a st
         .map(|candidate| (strsim::damerau_levenshtein(found, candidate), candidate))
         .filter(|(distance, candidate)| 3 * distance <= n_letters(found).max(n_letters(candidate)))
         .min();
-    near.map_or(String::new(), |(_, candidate)| format!("did you mean `{}`?", shown(candidate)))
+    near.map_or(String::new(), |(_, candidate)| format!("did you mean `{}`?", printable(candidate)))
 }
 
 /// Returns an error with `text` and the list of valid `names`, and a hint with the name nearest to `found`.
@@ -229,7 +229,7 @@ pub fn suggesting(message: &str, text: impl fmt::Display) -> anyhow::Error {
 
 /// Returns serde's message in plain words: `found the text "x", expected a whole number` for `invalid type: string "x",
 /// expected i64`.
-pub fn plain(message: &str) -> String {
+pub fn in_plain_words(message: &str) -> String {
     let rest = message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));
     if let Some((found, expected)) = rest.and_then(|rest| rest.rsplit_once(", expected ")) {
         return format!("found {}, expected {}", found_words(found), expected_words(expected));
@@ -290,8 +290,8 @@ pub fn in_yaml(file: &str, error: &serde_yaml::Error) -> anyhow::Error {
     let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
     let is_key = |c: char| c.is_ascii_alphanumeric() || "_[].".contains(c);
     let message = match text.split_once(": ") {
-        Some((key, rest)) if key.chars().all(is_key) => format!("`{key}`: {}", plain(rest)),
-        _ => plain(text),
+        Some((key, rest)) if key.chars().all(is_key) => format!("`{key}`: {}", in_plain_words(rest)),
+        _ => in_plain_words(text),
     };
     suggesting(&message, format!("`{file}`{place}: {message}"))
 }

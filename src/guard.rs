@@ -95,7 +95,7 @@ extern "C" fn on_bus_error(_: libc::c_int) {
 }
 
 /// Sets the file that the run is working on, for the message.
-pub fn work_on(path: &Path) {
+pub fn set_current_file(path: &Path) {
     *PLACE.lock().unwrap_or_else(PoisonError::into_inner) = path.display().to_string();
 }
 

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, anyhow};
 use mqq::diag::{
-    WithHint, copy_of, did_you_mean, explain, explain_with_hint, hint_of, hint_or_general, place_of, shown,
+    WithHint, copy_of, did_you_mean, explain, explain_with_hint, hint_of, hint_or_general, place_of, printable,
 };
 
 #[test]
@@ -63,14 +63,14 @@ fn the_place_is_what_a_text_begins_with() {
 
 #[test]
 fn foreign_text_is_shown_in_one_line_of_limited_length() {
-    assert_eq!(shown("node `a` (Conv): é is 3, expected 4"), "node `a` (Conv): é is 3, expected 4");
-    assert_eq!(shown("a\nerror: b\r\t\u{1b}[31m\u{9b}m\u{202e}"), "a\\nerror: b\\r\\t\\u{1b}[31m\\u{9b}m\\u{202e}");
+    assert_eq!(printable("node `a` (Conv): é is 3, expected 4"), "node `a` (Conv): é is 3, expected 4");
+    assert_eq!(printable("a\nerror: b\r\t\u{1b}[31m\u{9b}m\u{202e}"), "a\\nerror: b\\r\\t\\u{1b}[31m\\u{9b}m\\u{202e}");
     let long = "x".repeat(1 << 20);
     let line = format!("node `{long}` (Conv): is 3");
-    let text = shown(&line);
+    let text = printable(&line);
     assert!(
         text.len() < 600 && text.starts_with("node `xxx") && text.contains('…') && text.ends_with("` (Conv): is 3")
     );
-    assert!(shown(&"a b ".repeat(1 << 20)).len() < 11_000);
+    assert!(printable(&"a b ".repeat(1 << 20)).len() < 11_000);
     assert_eq!(explain(&anyhow!("a\nhint: b").hint("c\nd")), "a\\nhint: b\nhint: c\nhint: d");
 }

@@ -2,15 +2,15 @@
 
 use crate::support::repository;
 use mqq::diag::hint_of;
-use mqq::heads::{ALSO, BUILT_IN, Meaning, OutputPart, OutputView, Strides, TaskName, iou, resolve};
+use mqq::heads::{ALIASES, BUILT_IN, Decoding, OutputPart, OutputView, Strides, TaskName, iou, resolve};
 
 #[test]
 fn every_head_is_read_and_explained() {
     let document = std::fs::read_to_string(repository("docs/tasks.md")).unwrap();
     let rows: Vec<&str> = document.lines().filter(|line| line.starts_with("| `")).collect();
-    for (name, _) in BUILT_IN.iter().chain(ALSO) {
+    for (name, _) in BUILT_IN.iter().chain(ALIASES) {
         let head = resolve(name).unwrap();
-        assert_eq!(head.name, ALSO.iter().find(|(other, _)| other == name).map_or(*name, |(_, of)| of));
+        assert_eq!(head.name, ALIASES.iter().find(|(other, _)| other == name).map_or(*name, |(_, of)| of));
         let names = |row: &&&str| row.split('|').nth(1).unwrap().split(", ").any(|it| it.trim() == format!("`{name}`"));
         assert!(rows.iter().any(|row| names(&row)), "docs/tasks.md: {name}");
     }
@@ -26,7 +26,7 @@ fn the_example_of_the_document_is_a_head() {
     let yaml = document.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
     let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
     std::fs::write(file.path(), yaml).unwrap();
-    let Meaning::Detect(head) = resolve(file.path().to_str().unwrap()).unwrap().meaning else { panic!() };
+    let Decoding::Detect(head) = resolve(file.path().to_str().unwrap()).unwrap().decoding else { panic!() };
     assert_eq!((head.bins, head.strides), (Some(16), Strides::Given(vec![8, 16, 32])));
 }
 

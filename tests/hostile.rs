@@ -536,7 +536,7 @@ fn names_do_not_control_the_terminal() {
             }
             let output = Command::new(assert_cmd::cargo::cargo_bin!("mqq")).args(&args).arg(&path).output().unwrap();
             let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-            assert!(text.chars().all(|c| c == '\n' || !mqq::diag::controls(c)), "{args:?}: {text:?}");
+            assert!(text.chars().all(|c| c == '\n' || !mqq::diag::is_unprintable(c)), "{args:?}: {text:?}");
             assert!(!text.lines().any(|line| line.starts_with("error: forged")), "{text}");
             assert!(args.contains(&"--json".to_string()) || text.lines().all(|line| line.len() < 20_000), "{args:?}");
         }

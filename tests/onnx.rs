@@ -177,8 +177,8 @@ fn pages_that_are_given_back_are_read_again() {
     // Those of a file, and those of a list in memory, which have no other place.
     for model in [onnx::load(&path).unwrap(), model] {
         let (bytes, before) = (raw(&model), raw(&model).to_vec());
-        onnx::mapped::let_go(&bytes);
-        onnx::mapped::let_go(&bytes[1..]);
+        onnx::mapped::release_pages(&bytes);
+        onnx::mapped::release_pages(&bytes[1..]);
         assert_eq!(bytes, before);
     }
 }

@@ -20,8 +20,8 @@ fn a_grid_that_never_narrows_rounds_its_powers_of_two_up() {
         ScaleRule { power_of_two: Some(PotRounding::Round), half_range: true, min_real_range: 0.5, min_scale: 0.001 };
     let rounded = Grid { scale_rule, ..Grid::INT8_SYMMETRIC };
     let up = ScaleRule { power_of_two: Some(PotRounding::Ceil), ..scale_rule };
-    assert_eq!(rounded.never_narrower(), Grid { scale_rule: up, ..rounded });
-    assert_eq!(Grid::INT8_SYMMETRIC.never_narrower(), Grid::INT8_SYMMETRIC);
+    assert_eq!(rounded.with_scales_rounded_up(), Grid { scale_rule: up, ..rounded });
+    assert_eq!(Grid::INT8_SYMMETRIC.with_scales_rounded_up(), Grid::INT8_SYMMETRIC);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn nnie_codes_end_an_octave_below_the_smallest() {
 
 #[test]
 fn a_given_range_has_the_ends_of_its_grid_and_its_scale_again() {
-    let of = |zero_point, bits, signed| GivenRange::of_grid(0.5, zero_point, bits, signed).unwrap();
+    let of = |zero_point, bits, signed| GivenRange::from_params(0.5, zero_point, bits, signed).unwrap();
     let ends = |min, max| Range { min, max };
     assert_eq!(of(0, 8, true), GivenRange { range: ends(-64.0, 63.5), amax: Some(63.5) });
     assert_eq!(of(-3, 8, true), GivenRange { range: ends(-62.5, 65.0), amax: None });
@@ -125,14 +125,14 @@ fn a_given_range_has_the_ends_of_its_grid_and_its_scale_again() {
     let symmetric = of(0, 8, true);
     let asymmetric = Grid { symmetry: Symmetry::Asymmetric, ..Grid::INT8_SYMMETRIC };
     let unsigned = Grid { signed: false, ..Grid::INT8_SYMMETRIC };
-    assert_eq!(symmetric.on(&Grid::INT8_SYMMETRIC), ends(-63.5, 63.5));
-    assert_eq!(of(-3, 8, true).on(&Grid::INT8_SYMMETRIC), ends(-62.5, 65.0));
-    assert_eq!([symmetric.on(&asymmetric), symmetric.on(&unsigned)], [ends(-64.0, 63.5); 2]);
+    assert_eq!(symmetric.for_grid(&Grid::INT8_SYMMETRIC), ends(-63.5, 63.5));
+    assert_eq!(of(-3, 8, true).for_grid(&Grid::INT8_SYMMETRIC), ends(-62.5, 65.0));
+    assert_eq!([symmetric.for_grid(&asymmetric), symmetric.for_grid(&unsigned)], [ends(-64.0, 63.5); 2]);
     for (scale, bits) in [(-0.5, 8), (f64::NAN, 8), (f64::INFINITY, 8), (0.5, 1), (0.5, 17)] {
-        assert!(GivenRange::of_grid(scale, 0, bits, true).is_err(), "{scale} {bits}");
+        assert!(GivenRange::from_params(scale, 0, bits, true).is_err(), "{scale} {bits}");
     }
-    assert_eq!(GivenRange::of_grid(0.0, 0, 2, true).unwrap().range.amax(), 0.0);
-    assert_eq!(GivenRange::of_grid(1.0, 0, 16, false).unwrap().range, ends(0.0, 65535.0));
+    assert_eq!(GivenRange::from_params(0.0, 0, 2, true).unwrap().range.amax(), 0.0);
+    assert_eq!(GivenRange::from_params(1.0, 0, 16, false).unwrap().range, ends(0.0, 65535.0));
 }
 
 #[test]

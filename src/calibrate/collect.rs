@@ -137,7 +137,7 @@ impl SeenSamples {
     /// Keeps the sample if its key is among the lowest `n`.
     fn keep(&mut self, n: usize, sample: &Sample, key: (u64, usize)) {
         if self.kept.len() < n || self.kept.last_key_value().is_some_and(|(last, _)| key < *last) {
-            let inputs = sample.iter().map(Array::kept).collect();
+            let inputs = sample.iter().map(Array::to_kept_array).collect();
             self.kept.insert(key, KeptSample { hash: key.0, inputs });
             while self.kept.len() > n {
                 self.kept.pop_last();

@@ -56,7 +56,7 @@ impl SampleSet {
             true => None,
             false => Some(Dataset::open(data, &inputs, preprocessing, *limit)?),
         };
-        let dataset = dataset.map(|dataset| dataset.keeping_spread(spread.unwrap_or(usize::MAX)));
+        let dataset = dataset.map(|dataset| dataset.take_spread(spread.unwrap_or(usize::MAX)));
         give_free_memory_back();
         let loads_again = used.loads_again || used.batch_size.is_some();
         let dataset = dataset.map(|dataset| if loads_again { dataset.keeping_images() } else { dataset });
@@ -76,13 +76,13 @@ impl SampleSet {
     /// # Errors
     /// If only saved statistics are given.
     pub fn dataset(&self) -> Result<&Dataset> {
-        self.dataset.as_ref().ok_or_else(|| self.lacking("samples".to_string()))
+        self.dataset.as_ref().ok_or_else(|| self.record_lack("samples".to_string()))
     }
 
-    /// Keeps `n` of the samples, as [`Dataset::keeping_spread`]. Call it before the content order is known.
+    /// Keeps `n` of the samples, as [`Dataset::take_spread`]. Call it before the content order is known.
     #[must_use]
-    pub fn keeping_spread(self, n: usize) -> SampleSet {
-        let dataset = self.dataset.map(|dataset| dataset.keeping_spread(n));
+    pub fn take_spread(self, n: usize) -> SampleSet {
+        let dataset = self.dataset.map(|dataset| dataset.take_spread(n));
         let by_shape = dataset.as_ref().and_then(|dataset| dataset.by_shape(0));
         SampleSet { dataset, by_shape, ..self }
     }
@@ -135,7 +135,7 @@ impl SampleSet {
         match (&self.dataset, &self.saved) {
             (Some(dataset), _) => Ok(dataset.len()),
             (None, Some(saved)) if self.has_all() => Ok(saved.kept.len()),
-            _ => Err(self.lacking("samples for another pass over all samples".to_string())),
+            _ => Err(self.record_lack("samples for another pass over all samples".to_string())),
         }
     }
 
@@ -165,13 +165,13 @@ impl SampleSet {
 
     /// Records what the saved statistics lack, and returns the error about the first recorded lack. No caller may
     /// continue: the result would differ from that of a run with data.
-    pub(super) fn lacking(&self, lack: String) -> anyhow::Error {
+    pub(super) fn record_lack(&self, lack: String) -> anyhow::Error {
         _ = self.lack.set(lack);
-        self.lack().unwrap_or_else(|| anyhow!("internal error: nothing is lacking"))
+        self.first_lack().unwrap_or_else(|| anyhow!("internal error: nothing is lacking"))
     }
 
     /// Returns the error about the first lack that was recorded; `None` if the saved statistics sufficed so far.
-    pub fn lack(&self) -> Option<anyhow::Error> {
+    pub fn first_lack(&self) -> Option<anyhow::Error> {
         let of_lack = |lack: &String| {
             anyhow!("the statistics have no {lack}; without them the result would differ from that of a run with data")
                 .hint("collect them with --for, more --keep-samples, and the same --exclude, --only, --outputs and --observer")
@@ -200,12 +200,13 @@ impl SampleSet {
     pub fn load(&self, sample_idx: usize) -> Result<Sample> {
         match (&self.dataset, &self.saved) {
             (None, Some(saved)) => match saved.kept.get(sample_idx) {
-                Some(sample) => sample.inputs.iter().map(Array::of_kept).collect(),
+                Some(sample) => sample.inputs.iter().map(Array::from_kept_array).collect(),
                 None => {
                     let (n, n_kept) = (saved.hashes.len(), saved.kept.len());
                     let number = sample_idx + 1;
-                    Err(self
-                        .lacking(format!("inputs of sample {number} (the inputs of {n_kept} of {n} samples are kept)")))
+                    Err(self.record_lack(format!(
+                        "inputs of sample {number} (the inputs of {n_kept} of {n} samples are kept)"
+                    )))
                 }
             },
             _ => self.dataset()?.load(sample_idx),

@@ -96,7 +96,7 @@ impl CalibrationStatistics {
     ) -> Result<Option<CalibrationStatistics>> {
         let lacks = |lack: String| match samples.has_all() {
             true => Ok(None),
-            false => Err(samples.lacking(lack)),
+            false => Err(samples.record_lack(lack)),
         };
         let Some(model) = saved.models.get(sha256) else {
             return lacks("tensors of the model as it is prepared here".to_string());
@@ -129,7 +129,7 @@ impl CalibrationStatistics {
     }
 
     /// Returns the statistics of each activation quantizer's tensor; empty statistics where the range is given.
-    pub fn of(&self, placement: &Placement) -> Vec<&TensorStatistics> {
+    pub fn for_quantizers(&self, placement: &Placement) -> Vec<&TensorStatistics> {
         let of = |tensor: &str| self.by_tensor.get(tensor).unwrap_or(&self.none);
         placement.activations.iter().map(|quantizer| of(&quantizer.tensor)).collect()
     }
@@ -145,26 +145,26 @@ impl CalibrationStatistics {
         placement: &Placement,
         scalings: &BTreeMap<String, ChannelScaling>,
     ) -> Vec<&TensorStatistics> {
-        self.of_either(placement, |tensor| self.scaled.get(tensor).filter(|_| scalings.contains_key(tensor)))
+        self.for_quantizers_or(placement, |tensor| self.scaled.get(tensor).filter(|_| scalings.contains_key(tensor)))
     }
 
     /// Returns the statistics of each activation quantizer's tensor. Statistics in `others` replace the observed ones.
-    pub fn of_others<'a>(
+    pub fn for_quantizers_with<'a>(
         &'a self,
         placement: &Placement,
         others: &'a BTreeMap<String, TensorStatistics>,
     ) -> Vec<&'a TensorStatistics> {
-        self.of_either(placement, |tensor| others.get(tensor))
+        self.for_quantizers_or(placement, |tensor| others.get(tensor))
     }
 
     /// Returns the statistics of each activation quantizer's tensor: those from `other`, else the observed ones.
-    fn of_either<'a>(
+    fn for_quantizers_or<'a>(
         &'a self,
         placement: &Placement,
         other: impl Fn(&String) -> Option<&'a TensorStatistics>,
     ) -> Vec<&'a TensorStatistics> {
         let others = placement.activations.iter().map(|quantizer| other(&quantizer.tensor));
-        others.zip(self.of(placement)).map(|(other, plain)| other.unwrap_or(plain)).collect()
+        others.zip(self.for_quantizers(placement)).map(|(other, plain)| other.unwrap_or(plain)).collect()
     }
 
     /// Returns statistics by the name of each copy: those of the copied tensor, if it was observed.
@@ -174,7 +174,7 @@ impl CalibrationStatistics {
     }
 
     /// Sets the statistics of the tensors in `others`.
-    pub fn take(&mut self, others: BTreeMap<String, TensorStatistics>) {
+    pub fn set_statistics(&mut self, others: BTreeMap<String, TensorStatistics>) {
         self.by_tensor.extend(others);
     }
 

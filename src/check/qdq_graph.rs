@@ -118,7 +118,7 @@ impl<'a> QdqGraph<'a> {
         if !self.is_constant(input) {
             return Role::Activation;
         }
-        let uses = self.operators_behind(output);
+        let uses = self.operators_reading(output);
         let has = |role: Role| uses.iter().any(|(node, i)| operand_role(node.op_type(), *i) == role);
         match (has(Role::Weight), has(Role::Bias)) {
             (true, _) => Role::Weight,
@@ -199,7 +199,7 @@ impl<'a> QdqGraph<'a> {
     }
 
     /// Returns the nodes that read `tensor` directly, or behind Q, DQ and operators that only move or cast values.
-    pub fn operators_behind(&self, tensor: &str) -> Vec<(&'a NodeProto, usize)> {
+    pub fn operators_reading(&self, tensor: &str) -> Vec<(&'a NodeProto, usize)> {
         let mut open = vec![tensor];
         let mut seen = BTreeSet::from([tensor]);
         let mut found = Vec::new();

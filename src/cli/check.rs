@@ -136,7 +136,7 @@ fn one(path: &Path, scheme: &Scheme, wider: Option<&Scheme>) -> Result<CheckedMo
             (findings, table) = (of_other, Some(other.name.clone()));
         }
     }
-    if Sidecar::beside(path).is_some_and(|sidecar| !sidecar.is_of(path)) {
+    if Sidecar::beside(path).is_some_and(|sidecar| !sidecar.is_sidecar_of(path)) {
         let sidecar = path.with_extension("json");
         let found = format!("that of another model (`{}`)", sidecar.display());
         findings.push(Finding {

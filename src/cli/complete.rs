@@ -83,6 +83,6 @@ pub fn tasks() -> ArgValueCompleter {
 
 /// Completes names of heads, or a file.
 pub fn heads() -> ArgValueCompleter {
-    let names = || heads::BUILT_IN.iter().chain(heads::ALSO).map(|(name, _)| (*name, ""));
+    let names = || heads::BUILT_IN.iter().chain(heads::ALIASES).map(|(name, _)| (*name, ""));
     ArgValueCompleter::new(move |current: &OsStr| matching_or_yaml(current, names()))
 }

@@ -5,7 +5,7 @@ use super::files::ensure_readable;
 use super::print::{self, out};
 use crate::check::is_quantized;
 use crate::diag::{Exit, WithHint};
-use crate::difference::{Differences, QuantizedNetwork, differences, of_model, of_record};
+use crate::difference::{Differences, QuantizedNetwork, differences, of_model, of_sidecar};
 use crate::onnx;
 use crate::report::difference_lines;
 use crate::sidecar::Sidecar;
@@ -68,7 +68,7 @@ pub(super) fn run(args: &DiffModelsArgs) -> Result<Exit, Failure> {
 fn read(path: &Path) -> Result<QuantizedNetwork> {
     ensure_readable(path)?;
     if path.extension().is_some_and(|extension| extension == "json") {
-        return Ok(of_record(&Sidecar::read(path)?));
+        return Ok(of_sidecar(&Sidecar::read(path)?));
     }
     let model = onnx::load_whole(path)?.model;
     ensure!(

@@ -2,7 +2,7 @@
 
 use super::Failure;
 use super::files::{DataOption, check_models, ensure_readable};
-use super::options::{AnyBackendArgs, PreprocessArgs, PrintArgs, SampleArgs, SelectArgs, ShapeArgs, TaskArgs};
+use super::options::{OptionalBackendArgs, PreprocessArgs, PrintArgs, SampleArgs, SelectArgs, ShapeArgs, TaskArgs};
 use super::print::{self, Bar, out};
 use crate::data;
 use crate::diag::Exit;
@@ -31,7 +31,7 @@ pub struct DoctorArgs {
     #[arg(long, short, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     data: Vec<String>,
     #[command(flatten)]
-    target: AnyBackendArgs,
+    target: OptionalBackendArgs,
     #[command(flatten)]
     select: SelectArgs,
     #[command(flatten)]

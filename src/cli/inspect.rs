@@ -1,7 +1,7 @@
 //! `mqq inspect`: shows the content of a model, and a backend's placement.
 
 use super::files::{DataOption, check_models, ensure_readable};
-use super::options::{AnyBackendArgs, RARE, SelectArgs, ShapeArgs};
+use super::options::{OptionalBackendArgs, RARE, SelectArgs, ShapeArgs};
 use super::print::{self, out};
 use super::{ErrorReport, Failure};
 use crate::diag::{Exit, is_of};
@@ -33,7 +33,7 @@ pub struct InspectArgs {
     #[arg(value_name = "MODEL.onnx")]
     model: PathBuf,
     #[command(flatten)]
-    target: AnyBackendArgs,
+    target: OptionalBackendArgs,
     #[command(flatten)]
     select: SelectArgs,
     #[command(flatten)]

@@ -14,7 +14,7 @@ mod doctor;
 mod eval;
 mod export;
 mod files;
-mod given;
+mod given_options;
 mod inspect;
 mod junit;
 mod options;

@@ -132,7 +132,7 @@ const ANY_BACKEND: &str = "onnxruntime";
 
 /// The backend and changes of its table, for commands that also work without a backend.
 #[derive(Debug, Args)]
-pub struct AnyBackendArgs {
+pub struct OptionalBackendArgs {
     /// Target: a backend (see `mqq backends`) or a YAML table
     #[arg(long, short, value_name = "NAME|FILE", add = complete::backends())]
     pub backend: Option<String>,
@@ -144,7 +144,7 @@ pub struct AnyBackendArgs {
     sets: Vec<String>,
 }
 
-impl AnyBackendArgs {
+impl OptionalBackendArgs {
     /// Returns the backend's table with switches and changes applied, and the table of wider types that may replace it.
     /// Without a backend, the first is [`ANY_BACKEND`]'s table.
     pub(super) fn resolve(&self) -> Result<(Scheme, Option<Scheme>), Failure> {

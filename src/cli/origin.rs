@@ -1,6 +1,6 @@
 //! The origin of results. `--skip-existing` keeps results of the same model, data, options and version.
 
-use super::given::{Options, given_options};
+use super::given_options::{Options, given_options};
 use crate::data;
 use crate::diag::file_name;
 use crate::onnx::{RunFile, sha256, texts_sha256};

@@ -3,7 +3,7 @@
 //! If the reader closes the pipe (`mqq backends | head -1`), later text is dropped, the command continues, and its exit
 //! code is unchanged. Other write errors, such as a full disk, turn [`Exit::Done`] into [`Exit::Failed`] at the end.
 
-use crate::diag::{Exit, controls, escaped, explain_with_hint, shown};
+use crate::diag::{Exit, escaped, explain_with_hint, is_unprintable, printable};
 use crate::progress::Tick;
 use crate::report::JsonObject;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -27,10 +27,10 @@ impl Stream {
     /// Prints one line. Line breaks and control characters in it are escaped, because it may contain names from files.
     pub fn line(&self, line: fmt::Arguments) {
         let line = line.to_string();
-        self.attempt(|stream| writeln!(stream, "{}", shown(&line)));
+        self.attempt(|stream| writeln!(stream, "{}", printable(&line)));
     }
 
-    /// Prints text whose line breaks are intended: JSON, YAML, lines that [`shown`] has escaped.
+    /// Prints text whose line breaks are intended: JSON, YAML, lines that [`printable`] has escaped.
     pub fn lines(&self, text: &str) {
         self.attempt(|stream| writeln!(stream, "{}", escaped(text)));
     }
@@ -84,7 +84,7 @@ pub(super) use {err, out};
 pub fn answer(answer: &clap::Error) -> Exit {
     let stream = if answer.use_stderr() { &STDERR } else { &STDOUT };
     // The parser repeats arguments without escaping them, and its own colors are escape sequences.
-    match std::env::args().any(|arg| arg.chars().any(controls)) {
+    match std::env::args().any(|arg| arg.chars().any(is_unprintable)) {
         true => stream.line(format_args!("{}", answer.to_string().split("\n\n").next().unwrap_or_default())),
         false => stream.attempt(|_| answer.print()),
     }
@@ -123,7 +123,7 @@ pub struct Bar {
 impl Bar {
     pub fn new(n: usize, what: String, quiet: bool) -> Bar {
         let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
-        let what = shown(&what).into_owned();
+        let what = printable(&what).into_owned();
         let bar = ProgressBar::with_draw_target(Some(n as u64), target);
         let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len}, {per_sec}, eta {eta}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));

@@ -44,7 +44,8 @@ impl RunPaths {
 
     /// Returns whether model and sidecar exist, but are of two runs.
     pub fn are_mixed(&self) -> bool {
-        self.output.exists() && Sidecar::beside(&self.output).is_some_and(|sidecar| !sidecar.is_of(&self.output))
+        self.output.exists()
+            && Sidecar::beside(&self.output).is_some_and(|sidecar| !sidecar.is_sidecar_of(&self.output))
     }
 
     /// Returns the files that may be written, with their roles: [`RunPaths::results`], external data and the origin.

@@ -3,7 +3,7 @@
 //! Each model is quantized by its own process, so that no model can end the others. The results are the same as without
 //! --zoo. A process starts when its estimated memory is free; it is not stopped if it takes more.
 
-use super::given::{Options, arguments, given_options};
+use super::given_options::{Options, arguments, given_options};
 use super::options::PrintArgs;
 use super::print::{self, err, out};
 use super::zoo_file::{Entry, ZooFile};
@@ -96,12 +96,12 @@ struct Job {
 }
 
 /// The results of a model, and its exit code.
-struct Done {
+struct FinishedJob {
     at: usize,
     results: Vec<Value>,
     exit: Exit,
     /// The stderr of its processes.
-    said: String,
+    messages: String,
     seconds: f64,
     /// Peak memory of its process, in bytes; 0 if the system does not tell it.
     peak: u64,
@@ -118,7 +118,7 @@ struct Zoo {
 
 impl Zoo {
     /// Reads the memory of the running jobs and updates the peaks.
-    fn look(&mut self) {
+    fn update_memory(&mut self) {
         let mut now = 0;
         for (_, job) in &mut self.jobs {
             let process = job.process.load(Ordering::Relaxed);
@@ -178,7 +178,9 @@ pub(super) fn run(
     let mut exit = Exit::Done;
     while n_done < entries.len() {
         start_jobs(&mut zoo_run, &mut left, &entries, &sender);
-        let Some(Done { at, mut results, exit: of_model, said, seconds, peak }) = next(&mut zoo_run, &receiver)? else {
+        let Some(FinishedJob { at, mut results, exit: of_model, messages, seconds, peak }) =
+            next(&mut zoo_run, &receiver)?
+        else {
             continue;
         };
         n_done += 1;
@@ -188,8 +190,8 @@ pub(super) fn run(
         for result in &mut results {
             result["peak_bytes"] = json!((peak > 0).then_some(peak));
         }
-        if !said.trim().is_empty() {
-            print::STDERR.lines(said.trim_end());
+        if !messages.trim().is_empty() {
+            print::STDERR.lines(messages.trim_end());
         }
         if !quiet {
             warnings(&results);
@@ -222,7 +224,7 @@ pub(super) fn run(
 }
 
 /// Starts models of `left`, from its end, while threads and memory are free.
-fn start_jobs(zoo: &mut Zoo, left: &mut Vec<usize>, entries: &[Arc<Entry>], sender: &Sender<Done>) {
+fn start_jobs(zoo: &mut Zoo, left: &mut Vec<usize>, entries: &[Arc<Entry>], sender: &Sender<FinishedJob>) {
     while let Some(&at) = left.last() {
         let (entry, threads) = (entries[at].clone(), zoo.threads_for(left.len()));
         let reserved = reserved(&entry);
@@ -242,9 +244,9 @@ fn start_jobs(zoo: &mut Zoo, left: &mut Vec<usize>, entries: &[Arc<Entry>], send
 }
 
 /// Waits a moment and returns a finished model, if any. Updates the memory of the running jobs first.
-fn next(zoo: &mut Zoo, receiver: &Receiver<Done>) -> Result<Option<Done>> {
+fn next(zoo: &mut Zoo, receiver: &Receiver<FinishedJob>) -> Result<Option<FinishedJob>> {
     const INTERVAL: Duration = Duration::from_millis(20);
-    zoo.look();
+    zoo.update_memory();
     match receiver.recv_timeout(INTERVAL) {
         Ok(done) => Ok(Some(done)),
         Err(RecvTimeoutError::Timeout) => Ok(None),
@@ -264,23 +266,30 @@ fn warnings(results: &[Value]) {
 }
 
 /// Runs the program on the model `at`, then checks its gates.
-fn one(at: usize, entry: &Entry, threads: usize, process: &AtomicU32) -> Done {
+fn one(at: usize, entry: &Entry, threads: usize, process: &AtomicU32) -> FinishedJob {
     let start = Instant::now();
     let model = entry.model.display().to_string();
     let threads = format!("--threads={threads}");
     let mut command = vec!["calibrate".to_string(), model.clone(), threads.clone()];
     command.extend(arguments(&entry.options));
     let failed = |error: String| json!({ "model": model, "status": "failed", "error": error });
-    let (mut said, mut exit, mut peak) = (String::new(), Exit::Failed, 0);
+    let (mut messages, mut exit, mut peak) = (String::new(), Exit::Failed, 0);
     if let Err(error) = entry.ensure_evaluable() {
         let of_error = serde_json::to_value(ErrorReport::of(&error)).unwrap_or_default();
         let results = vec![with_model(of_error, &model)];
-        let said = format!("error: {}\n", explain_with_hint(&error));
-        return Done { at, results, exit: Exit::Failed, said, seconds: start.elapsed().as_secs_f64(), peak: 0 };
+        let messages = format!("error: {}\n", explain_with_hint(&error));
+        return FinishedJob {
+            at,
+            results,
+            exit: Exit::Failed,
+            messages,
+            seconds: start.elapsed().as_secs_f64(),
+            peak: 0,
+        };
     }
     let mut results = match program(&command, process) {
         Ok(ran) => {
-            said += &ran.stderr;
+            messages += &ran.stderr;
             exit = exit_of(ran.status);
             peak = ran.peak;
             match ran.json {
@@ -289,21 +298,21 @@ fn one(at: usize, entry: &Entry, threads: usize, process: &AtomicU32) -> Done {
                 }
                 Some(object) => vec![with_model(object, &model)],
                 None => {
-                    said += &format!("error: `{model}`: its run ended early: {}\n", ran.status);
+                    messages += &format!("error: `{model}`: its run ended early: {}\n", ran.status);
                     vec![failed(format!("`{model}`: its run ended early: {}", ran.status))]
                 }
             }
         }
         Err(error) => {
-            said += &format!("error: {error:#}\n");
+            messages += &format!("error: {error:#}\n");
             vec![failed(format!("{error:#}"))]
         }
     };
     for result in results.iter_mut().filter(|_| !entry.gates.is_empty()) {
-        let of_gates = gates(entry, result, &threads, process, &mut said);
+        let of_gates = gates(entry, result, &threads, process, &mut messages);
         exit = worse(exit, of_gates);
     }
-    Done { at, results, exit, said, seconds: start.elapsed().as_secs_f64(), peak }
+    FinishedJob { at, results, exit, messages, seconds: start.elapsed().as_secs_f64(), peak }
 }
 
 /// Returns `object`, the error of a failed process, as the result of `model`.
@@ -317,7 +326,7 @@ fn with_model(mut object: Value, model: &str) -> Value {
 }
 
 /// Compares the quantized model of `result` with the float model, and adds the figures and missed gates to `result`.
-fn gates(entry: &Entry, result: &mut Value, threads: &str, process: &AtomicU32, said: &mut String) -> Exit {
+fn gates(entry: &Entry, result: &mut Value, threads: &str, process: &AtomicU32, messages: &mut String) -> Exit {
     let is_there = matches!(result["status"].as_str(), Some("ok" | "skipped"));
     let Some(output) = result["output"].as_str().filter(|_| is_there) else { return Exit::Done };
     let mut command: Vec<String> =
@@ -328,7 +337,7 @@ fn gates(entry: &Entry, result: &mut Value, threads: &str, process: &AtomicU32, 
         Ok(ProgramRan { json: Some(mut compared), stderr, status, .. }) => {
             let mut missed = Vec::new();
             for line in stderr.lines() {
-                *said += &match line.strip_prefix("gate missed: ") {
+                *messages += &match line.strip_prefix("gate missed: ") {
                     Some(gate) => {
                         missed.push(gate.to_string());
                         format!("gate missed: `{output}`: {gate}\n")

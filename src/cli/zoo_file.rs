@@ -2,7 +2,7 @@
 
 use super::Cli;
 use super::compare::read_labels;
-use super::given::{Options, arguments};
+use super::given_options::{Options, arguments};
 use crate::data;
 use crate::diag::{WithHint, file_name, in_yaml, none_of};
 use crate::foreign;
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// Keys that are not options of `mqq calibrate`: gates, and the data and labels of the comparison with the float model.
 const OF_COMPARISON: [&str; 3] = ["gates", "eval", "labels"];
 /// Options that the file may not set: they concern the whole zoo, or files of single models.
-const NOT_OF_MODELS: &[&str] = &[
+const OPTIONS_NOT_IN_FILE: &[&str] = &[
     "zoo", "memory", "junit", "output", "json", "quiet", "verbose", "threads", "keep-going", "save-stats", "for",
     "keep-samples", "shard", "resume", "help",
 ];
@@ -29,7 +29,7 @@ const FILES: [&str; 4] = ["backend", "preprocess", "head", "ranges-from"];
 /// The file's contents.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Text {
+struct ZooFileContents {
     #[serde(default)]
     defaults: Mapping,
     #[serde(default)]
@@ -79,7 +79,7 @@ impl ZooFile {
     pub fn read(path: &Path) -> Result<ZooFile> {
         let file = path.display().to_string();
         let text = foreign::read_yaml(path).with_context(|| format!("`{file}`"))?;
-        let text: Text = serde_yaml::from_str(&text).map_err(|error| in_yaml(&file, &error))?;
+        let text: ZooFileContents = serde_yaml::from_str(&text).map_err(|error| in_yaml(&file, &error))?;
         let folder = path.parent().unwrap_or(Path::new(""));
         let of =
             |key: &str, settings: &Mapping| options(settings, folder).with_context(|| format!("`{file}`: `{key}`"));
@@ -151,7 +151,7 @@ fn options(settings: &Mapping, folder: &Path) -> Result<Options> {
     let calibrate = program.find_subcommand("calibrate").context("internal error: no command")?;
     let names: Vec<&str> = calibrate.get_arguments().filter_map(|argument| argument.get_long()).collect();
     let names: Vec<&str> =
-        names.into_iter().filter(|name| !NOT_OF_MODELS.contains(name)).chain(OF_COMPARISON).collect();
+        names.into_iter().filter(|name| !OPTIONS_NOT_IN_FILE.contains(name)).chain(OF_COMPARISON).collect();
     let mut options = Options::new();
     for (key, value) in settings {
         let key = key.as_str().context("has a key that is not text, expected an option")?;

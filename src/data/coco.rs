@@ -2,7 +2,7 @@
 
 use super::fit::ImageFit;
 use super::{Dataset, labels};
-use crate::diag::{WithHint, plain};
+use crate::diag::{WithHint, in_plain_words};
 use crate::foreign;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::Deserialize;
@@ -75,7 +75,7 @@ impl BoxLabels {
         let read = || -> Result<BoxLabels> {
             let text = foreign::read(file)?;
             let instances: Instances = serde_json::from_slice(&text).map_err(|error| {
-                anyhow!("is not an instances.json of COCO: {}", plain(&error.to_string()))
+                anyhow!("is not an instances.json of COCO: {}", in_plain_words(&error.to_string()))
                     .hint("an instances.json has the keys `images`, `annotations` and `categories`")
             })?;
             let mut ids: Vec<i64> = instances.categories.iter().map(|category| category.id).collect();
@@ -123,8 +123,8 @@ impl BoxLabels {
             Ok(ImageTruth { boxes: boxes.clone(), fit })
         };
         let of_sample = |i: usize| -> Result<Vec<ImageTruth>> {
-            let fits = dataset.fits(i)?;
-            let parts = dataset.parts(i);
+            let fits = dataset.image_fits(i)?;
+            let parts = dataset.entry_names(i);
             ensure!(
                 fits.len() == parts.len(),
                 "`{}` is not an image, expected images for the boxes of `{file}`",

@@ -134,7 +134,7 @@ impl Labels {
             );
             Ok(*class)
         };
-        (0..dataset.len()).map(|i| dataset.parts(i).into_iter().map(&mut of_file).collect()).collect()
+        (0..dataset.len()).map(|i| dataset.entry_names(i).into_iter().map(&mut of_file).collect()).collect()
     }
 }
 
@@ -146,7 +146,7 @@ fn of_folders(classes: &BTreeMap<PathBuf, usize>, dataset: &Dataset) -> Result<V
             .copied()
             .with_context(|| format!("`{file}` is not in the folder of a class, expected every file in such a folder"))
     };
-    (0..dataset.len()).map(|i| dataset.parts(i).into_iter().map(of_file).collect()).collect()
+    (0..dataset.len()).map(|i| dataset.entry_names(i).into_iter().map(of_file).collect()).collect()
 }
 
 /// Returns the entry with the longest path that `path` ends with.

@@ -11,7 +11,7 @@ mod coco;
 mod columns;
 mod fit;
 mod image;
-mod kept;
+mod image_cache;
 mod labels;
 mod npy;
 mod paths;
@@ -46,7 +46,7 @@ use crate::onnx::inputs::InputSpec;
 use crate::statistics::KeptArray;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use columns::{ArrayFile, Cache};
-use kept::Kept;
+use image_cache::ImageCache;
 use recipe::Recipe;
 use sample_shapes::SampleShapes;
 use sources::Found;
@@ -75,7 +75,7 @@ pub struct Array {
 
 impl Array {
     /// Converts the array to the form in which statistics keep it.
-    pub fn kept(&self) -> KeptArray {
+    pub fn to_kept_array(&self) -> KeptArray {
         fn bytes<T: Copy, const N: usize>(values: &[T], of: fn(T) -> [u8; N]) -> Vec<u8> {
             values.iter().flat_map(|value| of(*value)).collect()
         }
@@ -90,11 +90,11 @@ impl Array {
         KeptArray { data_type, shape: self.shape.clone(), bytes }
     }
 
-    /// Converts a kept array back: the inverse of [`Array::kept`].
+    /// Converts a kept array back: the inverse of [`Array::to_kept_array`].
     ///
     /// # Errors
     /// If the element type is not one of [`Values`].
-    pub fn of_kept(kept: &KeptArray) -> Result<Array> {
+    pub fn from_kept_array(kept: &KeptArray) -> Result<Array> {
         fn values<T, const N: usize>(bytes: &[u8], of: fn([u8; N]) -> T) -> Vec<T> {
             bytes.as_chunks::<N>().0.iter().map(|bytes| of(*bytes)).collect()
         }
@@ -147,15 +147,15 @@ pub struct Dataset {
     arrays: Paths,
     shapes: SampleShapes,
     cache: Cache,
-    kept: Kept,
+    image_cache: ImageCache,
 }
 
 impl Dataset {
     /// Lists the samples of `sources`, in order, and keeps the first `limit`.
     ///
-    /// A source is a folder (its files and subfolders, by name), a file, a pattern (`dir/*.png`), or a list (`.txt` with
-    /// one path per line, `.csv` with a column `file`) with paths relative to the list. Headers of array files (`.npy`,
-    /// `.npz`, `.pb`) are read here; images are opened when they are loaded.
+    /// A source is a folder (its files and subfolders, by name), a file, a pattern (`dir/*.png`), or a list (`.txt`
+    /// with one path per line, `.csv` with a column `file`) with paths relative to the list. Headers of array files
+    /// (`.npy`, `.npz`, `.pb`) are read here; images are opened when they are loaded.
     ///
     /// An array with the input's shape is one sample, also if it lacks a batch axis of length 1. An array with more
     /// entries along the first axis holds several batches, joined along that axis. An array with one more axis in front
@@ -189,7 +189,7 @@ impl Dataset {
             arrays: Paths::default(),
             shapes: SampleShapes::default(),
             cache: Cache::default(),
-            kept: Kept::default(),
+            image_cache: ImageCache::default(),
         };
         for source in sources {
             let mut added = Ok(());
@@ -243,7 +243,7 @@ impl Dataset {
 
     /// Keeps the first `n` samples in the order of [`spread`], as if only these samples had been listed.
     #[must_use]
-    pub fn keeping_spread(mut self, n: usize) -> Dataset {
+    pub fn take_spread(mut self, n: usize) -> Dataset {
         if n < self.n_samples {
             let mut chosen = spread(self.n_samples);
             chosen.truncate(n);
@@ -254,7 +254,7 @@ impl Dataset {
     }
 
     /// Returns the position of sample `i` in the list.
-    fn listed(&self, i: usize) -> usize {
+    fn list_position(&self, i: usize) -> usize {
         self.chosen.as_ref().map_or(i, |chosen| chosen[i])
     }
 
@@ -263,7 +263,7 @@ impl Dataset {
     pub fn keeping_images(mut self) -> Dataset {
         if self.recipe.is_some() {
             let n_bytes = self.inputs.first().map_or(0, |input| input.shape.iter().product());
-            self.kept = Kept::new(self.n_samples, n_bytes);
+            self.image_cache = ImageCache::new(self.n_samples, n_bytes);
         }
         self
     }
@@ -335,7 +335,7 @@ impl Dataset {
     ///
     /// Samples are processed in this order, so that the engine for each shape is built once.
     pub fn shape_rank(&self, i: usize) -> usize {
-        self.shapes.rank(self.listed(i))
+        self.shapes.rank(self.list_position(i))
     }
 
     /// Returns the samples grouped by shape, with the first `n_first` samples in front; `None` if all have one shape.
@@ -369,7 +369,7 @@ impl Dataset {
     ///
     /// # Panics
     /// If `i` is not below [`Dataset::len`].
-    pub fn fits(&self, i: usize) -> Result<Vec<ImageFit>> {
+    pub fn image_fits(&self, i: usize) -> Result<Vec<ImageFit>> {
         match (self.locate(i), &self.recipe) {
             ((_, Item::Images(first), sample), Some(recipe)) => {
                 self.images_of(*first, sample).iter().map(|path| recipe.image_fit(path)).collect()
@@ -389,7 +389,7 @@ impl Dataset {
     /// Returns the index of the item that holds sample `i`, the item, and the sample's position in it.
     fn locate(&self, i: usize) -> (usize, &Item, usize) {
         assert!(i < self.n_samples, "sample {i} of {}", self.n_samples);
-        let i = self.listed(i);
+        let i = self.list_position(i);
         let item_idx = self.ends.partition_point(|&end| end <= i);
         let start = item_idx.checked_sub(1).map_or(0, |before| self.ends[before]);
         (item_idx, &self.items[item_idx], i - start)
@@ -419,7 +419,7 @@ impl Dataset {
     ///
     /// # Panics
     /// If `i` is not below [`Dataset::len`].
-    pub fn parts(&self, i: usize) -> Vec<String> {
+    pub fn entry_names(&self, i: usize) -> Vec<String> {
         let batch = self.batch();
         let entries = |path: &Path, sample: usize| {
             let entries = sample * batch..(sample + 1) * batch;
@@ -448,7 +448,7 @@ impl Dataset {
             (_, Item::Images(first), sample) => {
                 let recipe = self.recipe.as_ref().context("internal error: images, no recipe")?;
                 let array = |images: &[_]| vec![recipe.array(images, &self.inputs[0])];
-                self.kept.with(i, || recipe.read(&self.images_of(*first, sample)), array)
+                self.image_cache.with(i, || recipe.read(&self.images_of(*first, sample)), array)
             }
             (item_idx, Item::Single(first), sample) => {
                 let path = self.arrays.get(first + sample);

@@ -1,7 +1,7 @@
 //! Preprocessing of images: the options, their YAML, and how they override each other. This file does not touch images.
 
 use super::resize::Resize;
-use crate::diag::{plain, suggesting};
+use crate::diag::{in_plain_words, suggesting};
 use anyhow::{Context, Result};
 use serde::de::value::{Error as ValueError, StrDeserializer};
 use serde::de::{self, DeserializeOwned, Error as _, SeqAccess, Unexpected, Visitor};
@@ -178,7 +178,7 @@ fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<f64>
 /// If the value is unknown; the message lists the valid ones.
 pub fn parse_option<T: DeserializeOwned>(text: &str) -> Result<T> {
     T::deserialize(StrDeserializer::<ValueError>::new(text))
-        .map_err(|error| plain(&error.to_string()))
+        .map_err(|error| in_plain_words(&error.to_string()))
         .map_err(|message| suggesting(&message, &message))
 }
 

@@ -10,7 +10,7 @@ use anyhow::{Result, anyhow, bail, ensure};
 /// The preprocessing steps for one input, with all defaults resolved.
 pub struct Recipe {
     /// The options of the user, completed by the preset, without defaults.
-    pub asked: Preprocessing,
+    pub options: Preprocessing,
     /// Images per sample.
     pub batch: usize,
     pub layout: Layout,
@@ -66,8 +66,8 @@ impl Recipe {
     /// # Errors
     /// If the input does not have an image's shape, or an option does not fit it.
     pub fn new(input: &InputSpec, preprocessing: &Preprocessing) -> Result<Recipe> {
-        let asked = preprocessing.clone().resolved()?;
-        let (layout, [batch, n_channels, height, width]) = settle_layout(input, asked.layout)?;
+        let options = preprocessing.clone().resolved()?;
+        let (layout, [batch, n_channels, height, width]) = settle_layout(input, options.layout)?;
         let side_limit = 1 << 16;
         ensure!(
             batch > 0 && (1..side_limit).contains(&height) && (1..side_limit).contains(&width),
@@ -76,7 +76,7 @@ impl Recipe {
             input.shape
         );
         let default = if n_channels == 1 { Color::Gray } else { Color::Rgb };
-        let color = asked.color.unwrap_or(default);
+        let color = options.color.unwrap_or(default);
         let is_luma = matches!(color, Color::Gray | Color::Y);
         ensure!(
             is_luma == (n_channels == 1),
@@ -93,12 +93,12 @@ impl Recipe {
                 "use --color gray, and one number for --mean and --std"
             })
         );
-        let resize = asked.resize.unwrap_or(Resize::Exact(None));
+        let resize = options.resize.unwrap_or(Resize::Exact(None));
         let crops = matches!(resize, Resize::ShortSide(_) | Resize::Exact(Some(_)));
         let (scale, mean, std) = if input.data_type == 2 {
-            let is_plain = asked.scale.is_none_or(|scale| scale == 1.0)
-                && asked.mean.iter().flatten().all(|&mean| mean == 0.0)
-                && asked.std.iter().flatten().all(|&std| std == 1.0);
+            let is_plain = options.scale.is_none_or(|scale| scale == 1.0)
+                && options.mean.iter().flatten().all(|&mean| mean == 0.0)
+                && options.std.iter().flatten().all(|&std| std == 1.0);
             ensure!(
                 is_plain,
                 anyhow!(
@@ -109,10 +109,10 @@ impl Recipe {
             );
             (1.0, vec![0.0; n_channels], vec![1.0; n_channels])
         } else {
-            let scale = asked.scale.unwrap_or(1.0 / 255.0);
+            let scale = options.scale.unwrap_or(1.0 / 255.0);
             ensure!(scale.is_finite() && scale != 0.0, "`scale` is {scale}, expected a finite number other than 0");
-            let mean = per_channel("mean", asked.mean.as_deref(), 0.0, n_channels, input)?;
-            let std = per_channel("std", asked.std.as_deref(), 1.0, n_channels, input)?;
+            let mean = per_channel("mean", options.mean.as_deref(), 0.0, n_channels, input)?;
+            let std = per_channel("std", options.std.as_deref(), 1.0, n_channels, input)?;
             ensure!(!std.contains(&0.0), "`std` is {std:?}, expected no zeros");
             (scale, mean, std)
         };
@@ -130,21 +130,21 @@ impl Recipe {
             height,
             width,
             resize,
-            filter: asked.filter.unwrap_or(Filter::Bilinear),
-            crop: asked.crop.unwrap_or(if crops { Crop::Center } else { Crop::None }),
-            pad_value: asked.pad_value.unwrap_or(114),
+            filter: options.filter.unwrap_or(Filter::Bilinear),
+            crop: options.crop.unwrap_or(if crops { Crop::Center } else { Crop::None }),
+            pad_value: options.pad_value.unwrap_or(114),
             color,
             scale,
             mean,
             std,
             tables,
-            asked,
+            options,
         })
     }
 
     /// Describes every step in one line, and marks defaults.
     pub fn describe(&self, input: &InputSpec) -> String {
-        let asked = &self.asked;
+        let options = &self.options;
         let (width, height) = (self.width, self.height);
         let size = format!("{width}x{height}");
         let mark = |text: String, is_given: bool| match is_given {
@@ -168,11 +168,11 @@ impl Recipe {
                 format!("centered letterbox {size} {filter}, pad {}", self.pad_value)
             }
         };
-        let mut steps = vec![mark(resize, asked.resize.is_some())];
+        let mut steps = vec![mark(resize, options.resize.is_some())];
         if self.crop == Crop::Center {
             steps.push(format!("center crop {size}"));
         }
-        steps.push(mark(color_name(self.color).to_owned(), asked.color.is_some()));
+        steps.push(mark(color_name(self.color).to_owned(), options.color.is_some()));
         if self.tables.is_empty() {
             steps.push("0..255 as uint8".to_owned());
         } else {
@@ -182,14 +182,14 @@ impl Recipe {
                 scale if 1.0 / inverse == scale => format!("/{inverse}"),
                 scale => format!("*{scale}"),
             };
-            steps.push(mark(scale, asked.scale.is_some()));
-            steps.extend(asked.mean.is_some().then(|| format!("mean {:?}", self.mean)));
-            steps.extend(asked.std.is_some().then(|| format!("std {:?}", self.std)));
+            steps.push(mark(scale, options.scale.is_some()));
+            steps.extend(options.mean.is_some().then(|| format!("mean {:?}", self.mean)));
+            steps.extend(options.std.is_some().then(|| format!("std {:?}", self.std)));
         }
         let layout = option_name(self.layout).to_uppercase();
-        let by_shape = if asked.layout.is_some() { "" } else { " (by its shape)" };
+        let by_shape = if options.layout.is_some() { "" } else { " (by its shape)" };
         steps.push(format!("{layout} {:?}{by_shape}", input.shape));
-        let preset = asked.preset.as_ref().map_or(String::new(), |name| format!(" ({name})"));
+        let preset = options.preset.as_ref().map_or(String::new(), |name| format!(" ({name})"));
         format!("images for input `{}`{preset}: {}", input.name, steps.join(", "))
     }
 }
@@ -226,14 +226,14 @@ pub(super) fn has_image_channels(n_channels: usize) -> bool {
 }
 
 /// Returns the layout of an image input, and the sizes in the order batch, channels, height, width.
-fn settle_layout(input: &InputSpec, asked: Option<Layout>) -> Result<(Layout, [usize; 4])> {
-    let layout = match (asked, &input.shape[..]) {
+fn settle_layout(input: &InputSpec, option: Option<Layout>) -> Result<(Layout, [usize; 4])> {
+    let layout = match (option, &input.shape[..]) {
         (None | Some(Layout::Nchw), &[n, c, h, w]) if has_image_channels(c) => Some((Layout::Nchw, [n, c, h, w])),
         (None | Some(Layout::Nhwc), &[n, h, w, c]) if has_image_channels(c) => Some((Layout::Nhwc, [n, c, h, w])),
         _ => None,
     };
     layout.ok_or_else(|| {
-        let expected = match asked {
+        let expected = match option {
             None => "[N, C, H, W] or [N, H, W, C]",
             Some(Layout::Nchw) => "[N, C, H, W]",
             Some(Layout::Nhwc) => "[N, H, W, C]",

@@ -89,7 +89,7 @@ pub fn is_data(path: &Path) -> bool {
     let named = |extensions: &[&str]| extensions.contains(&extension.as_str());
     match named(IMAGES) || named(ARRAYS) {
         true => extension != "pb",
-        false => path.is_file() && matches!(known(path), Ok(Some(_))),
+        false => path.is_file() && matches!(recognized_file(path), Ok(Some(_))),
     }
 }
 
@@ -182,7 +182,7 @@ fn folder(path: &Path, n_inputs: usize, visit: &mut SourceVisitor) -> Result<()>
             if n_inputs == 1 && pb_files.contains(&entry) {
                 visit(Found::Arrays(entry));
             }
-        } else if let Some(found) = known(&entry)? {
+        } else if let Some(found) = recognized_file(&entry)? {
             visit(found);
         }
     }
@@ -200,7 +200,7 @@ fn test_data_set(path: &Path, n_inputs: usize) -> Result<Vec<Found>> {
 }
 
 /// Returns the data file at a path, by its extension, or by its first bytes if the extension is unknown.
-fn known(path: &Path) -> Result<Option<Found>> {
+fn recognized_file(path: &Path) -> Result<Option<Found>> {
     let extension = extension(path);
     if IMAGES.contains(&extension.as_str()) {
         return Ok(Some(Found::Image(path.to_path_buf())));
@@ -221,7 +221,7 @@ fn known(path: &Path) -> Result<Option<Found>> {
 
 /// Returns a file that the user named. An unknown kind is an error.
 fn file(path: &Path) -> Result<Found> {
-    known(path)?.with_context(|| format!("is not supported data, expected {KINDS}"))
+    recognized_file(path)?.with_context(|| format!("is not supported data, expected {KINDS}"))
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -315,7 +315,7 @@ fn pattern(pattern: &str, n_inputs: usize, visit: &mut SourceVisitor) -> Result<
         n_matched += 1;
         let found = match path.is_dir() {
             true => test_data_set(path, n_inputs)?,
-            false => known(path)?.into_iter().collect(),
+            false => recognized_file(path)?.into_iter().collect(),
         };
         n_found += found.len();
         found.into_iter().for_each(&mut *visit);

@@ -40,7 +40,7 @@ impl PixelValues {
     }
 
     /// Returns the command-line options that ask for these pixel values.
-    pub fn spelled(&self) -> String {
+    pub fn to_options(&self) -> String {
         let inverse = (1.0 / self.scale).round();
         let scale = match self.scale {
             1.0 => "1".to_string(),
@@ -109,7 +109,7 @@ impl Dataset {
     /// Returns the pixel values of the samples; `None` if a sample is not one float image of three channels.
     pub fn pixel_values(&self) -> Option<PixelValues> {
         let recipe = self.recipe.as_ref().filter(|recipe| recipe.batch == 1 && recipe.tables.len() == 3)?;
-        PixelValues::of(&recipe.asked)
+        PixelValues::of(&recipe.options)
     }
 
     /// Returns the image of sample `i` in the input's size.
@@ -129,7 +129,7 @@ impl Dataset {
     /// If the samples are not images, or the values do not fit the input.
     pub fn trial(&self, values: &PixelValues) -> Result<ImageTrial<'_>> {
         let recipe = self.recipe.as_ref().context("no images")?;
-        let asked = recipe.asked.clone().overlaid(Preprocessing {
+        let asked = recipe.options.clone().overlaid(Preprocessing {
             color: Some(values.color),
             scale: Some(values.scale),
             mean: Some(values.mean.to_vec()),

@@ -10,29 +10,29 @@ pub struct Differences {
     /// Number of tensors with the same parameters.
     pub n_same: usize,
     /// Nodes of both networks that are quantized in one network only.
-    pub quantized_only: OnlyIn<String>,
+    pub quantized_only: OneSided<String>,
     /// Tensors whose type or granularity differs.
     pub types: Vec<OtherType>,
     /// Tensors whose scales or zero points differ, the largest factor first.
     pub scales: Vec<MovedScale>,
     /// Tensors that are quantized in one network only.
-    pub tensors_only: OnlyIn<String>,
+    pub tensors_only: OneSided<String>,
     /// Nodes that exist in one network only.
-    pub nodes_only: OnlyIn<String>,
+    pub nodes_only: OneSided<String>,
     /// Counts by operator.
     pub operators: Vec<ByOperator>,
 }
 
 /// Names that only one of the two networks has.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct OnlyIn<T> {
+pub struct OneSided<T> {
     /// Names in the first network.
     pub a: Vec<T>,
     /// Names in the second network.
     pub b: Vec<T>,
 }
 
-impl<T> OnlyIn<T> {
+impl<T> OneSided<T> {
     /// Whether both lists are empty.
     pub fn is_empty(&self) -> bool {
         self.a.is_empty() && self.b.is_empty()
@@ -94,16 +94,16 @@ impl Differences {
 
 /// Compares two networks.
 pub fn differences(a: &QuantizedNetwork, b: &QuantizedNetwork) -> Differences {
-    let (a, b) = (&named_as(a, b), &named_as(b, a));
+    let (a, b) = (&with_names_of(a, b), &with_names_of(b, a));
     let mut found = Differences { operators: by_operator(a, b), ..Differences::default() };
-    found.nodes_only = OnlyIn { a: absent(&a.nodes, &b.nodes), b: absent(&b.nodes, &a.nodes) };
+    found.nodes_only = OneSided { a: absent(&a.nodes, &b.nodes), b: absent(&b.nodes, &a.nodes) };
     let only = |one: &QuantizedNetwork, other: &QuantizedNetwork| {
         let is_float = |name: &String| other.nodes.get(name).is_some_and(|node| !node.is_quantized);
         let nodes = one.nodes.iter().filter(|(name, node)| node.is_quantized && is_float(name));
         nodes.map(|(name, _)| name.clone()).collect()
     };
-    found.quantized_only = OnlyIn { a: only(a, b), b: only(b, a) };
-    found.tensors_only = OnlyIn { a: absent(&a.tensors, &b.tensors), b: absent(&b.tensors, &a.tensors) };
+    found.quantized_only = OneSided { a: only(a, b), b: only(b, a) };
+    found.tensors_only = OneSided { a: absent(&a.tensors, &b.tensors), b: absent(&b.tensors, &a.tensors) };
     for (name, first) in &a.tensors {
         let Some(second) = b.tensors.get(name) else { continue };
         let types = [first.describe(), second.describe()];
@@ -121,7 +121,7 @@ pub fn differences(a: &QuantizedNetwork, b: &QuantizedNetwork) -> Differences {
 
 /// Returns the network with some tensors renamed as in `other`. If one network lacks a removable node, and `other`
 /// quantizes the tensor in front of the node, the tensor behind the node takes that tensor's name.
-fn named_as(network: &QuantizedNetwork, other: &QuantizedNetwork) -> QuantizedNetwork {
+fn with_names_of(network: &QuantizedNetwork, other: &QuantizedNetwork) -> QuantizedNetwork {
     let mut network = network.clone();
     for (name, RemovableNode { node, in_front }) in &network.removable {
         let is_gone = !network.nodes.contains_key(node) || !other.nodes.contains_key(node);

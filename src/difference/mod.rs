@@ -8,9 +8,9 @@ mod compare;
 mod of_model;
 mod of_sidecar;
 
-pub use compare::{ByOperator, Differences, MovedScale, OnlyIn, OtherType, differences};
+pub use compare::{ByOperator, Differences, MovedScale, OneSided, OtherType, differences};
 pub use of_model::of_model;
-pub use of_sidecar::of_record;
+pub use of_sidecar::of_sidecar;
 
 use crate::check::Role;
 use std::collections::BTreeMap;

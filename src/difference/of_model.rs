@@ -39,7 +39,7 @@ pub fn of_model(model: ModelProto) -> QuantizedNetwork {
             // A constant that is stored in float has a Q in front of its DQ, with the same parameters.
             (_, QdqOperator::Quantize) => Vec::new(),
             (_, QdqOperator::Dequantize) => {
-                let readers = tensors.qdq.operators_behind(qdq.output).into_iter();
+                let readers = tensors.qdq.operators_reading(qdq.output).into_iter();
                 let name = |(node, input): (&NodeProto, usize)| {
                     constant_name(node_name(node), operand_role(node.op_type(), input), input)
                 };

@@ -6,7 +6,7 @@ use crate::sidecar::{Encoding, Sidecar};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Reads a sidecar.
-pub fn of_record(sidecar: &Sidecar) -> QuantizedNetwork {
+pub fn of_sidecar(sidecar: &Sidecar) -> QuantizedNetwork {
     let mut quantized = QuantizedNetwork::default();
     let encodings = || sidecar.activation_encodings.iter().chain(&sidecar.param_encodings);
     let readers: BTreeSet<(&str, &str)> =

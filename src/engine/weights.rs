@@ -111,7 +111,7 @@ impl Weight {
         }
         let mut tensor = Tensor::zero_dt(self.data_type, &self.shape)?;
         tensor.try_as_plain_ram_mut()?.as_bytes_mut().copy_from_slice(&self.bytes);
-        mapped::let_go(&self.bytes);
+        mapped::release_pages(&self.bytes);
         let tensor = tensor.into_arc_tensor();
         *loaded = Arc::downgrade(&tensor);
         Ok(tensor)

@@ -96,17 +96,17 @@ fn best(objective: &Objective, least_gain_db: f64) -> Result<Vec<f32>, Reason> {
 /// unchanged.
 fn start(objective: &Objective, [alpha, beta]: [f64; 2]) -> Vec<i32> {
     let furthest = (0..objective.n).filter(|&c| objective.is_live(c));
-    let furthest = furthest.max_by(|&a, &b| objective.reach[a].total_cmp(&objective.reach[b]));
+    let furthest = furthest.max_by(|&a, &b| objective.activation_peak[a].total_cmp(&objective.activation_peak[b]));
     let Some(furthest) = furthest else { return vec![0; objective.n] };
-    let log = |c: usize| alpha * objective.reach[c].log2() - beta * objective.peak[c].log2();
+    let log = |c: usize| alpha * objective.activation_peak[c].log2() - beta * objective.weight_peak[c].log2();
     rounded(objective, |c| log(c) - log(furthest))
 }
 
 /// Returns the exponents of cross-layer equalization, `sqrt(r1 / r2)`: the weights of producers and readers get the
 /// same range in every channel. `None` unless producers have per-tensor weights.
 fn equal_weights(objective: &Objective) -> Option<Vec<i32>> {
-    let usable = (0..objective.n).all(|c| !objective.is_live(c) || objective.made[c] > 0.0);
-    let log = |c: usize| 0.5 * (objective.made[c] / objective.peak[c]).log2();
+    let usable = (0..objective.n).all(|c| !objective.is_live(c) || objective.producer_peak[c] > 0.0);
+    let log = |c: usize| 0.5 * (objective.producer_peak[c] / objective.weight_peak[c]).log2();
     usable.then(|| rounded(objective, log))
 }
 

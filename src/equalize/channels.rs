@@ -64,7 +64,7 @@ impl Channels {
 
 /// A direction through a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum FlowDirection {
     /// From the input to the output.
     Forward,
     /// From the output to the input.
@@ -75,13 +75,13 @@ pub enum Way {
 /// positive channel scales pass. `None` if the operator mixes channels or depends on their magnitude.
 ///
 /// `near` is the shape at the known end, `far` the shape at the other end. `axes` are the axes of a reduction.
-pub fn passed(
+pub fn channels_beyond(
     node: &NodeProto,
     axes: &[i64],
     channels: Channels,
     near: &[usize],
     far: &[usize],
-    way: Way,
+    direction: FlowDirection,
 ) -> Option<Channels> {
     if !channels.fits(near) {
         return None;
@@ -92,15 +92,15 @@ pub fn passed(
         "MaxPool" | "AveragePool" | "GlobalAveragePool" | "GlobalMaxPool" => kept.filter(|kept| kept.axis == 1),
         "Pad" => kept,
         "ReduceMean" | "ReduceMax" | "ReduceSum" => {
-            let (input, output) = if way == Way::Forward { (near, far) } else { (far, near) };
+            let (input, output) = if direction == FlowDirection::Forward { (near, far) } else { (far, near) };
             let reduced =
                 |axis: usize| axes.is_empty() || axes.iter().any(|&a| node::axis_position(a, input.len()) == axis);
             let one = |(axis, &dim): (usize, &usize)| if reduced(axis) { 1 } else { dim };
             let with_ones: Vec<usize> = input.iter().enumerate().map(one).collect();
-            match way {
-                Way::Forward if channels.fits(&with_ones) => channels.reshaped(&with_ones, output),
-                Way::Forward => None,
-                Way::Backward => {
+            match direction {
+                FlowDirection::Forward if channels.fits(&with_ones) => channels.reshaped(&with_ones, output),
+                FlowDirection::Forward => None,
+                FlowDirection::Backward => {
                     let moved = channels.reshaped(output, &with_ones);
                     moved.filter(|moved| moved.fits(input))
                 }
@@ -115,9 +115,9 @@ pub fn passed(
         "Transpose" => {
             let perm = node::attribute(node, "perm").map(|attribute| attribute.ints.clone());
             let perm = perm.unwrap_or_else(|| (0..near.len() as i64).rev().collect());
-            let axis = match way {
-                Way::Forward => perm.iter().position(|&from| from as usize == channels.axis)?,
-                Way::Backward => usize::try_from(*perm.get(channels.axis)?).ok()?,
+            let axis = match direction {
+                FlowDirection::Forward => perm.iter().position(|&from| from as usize == channels.axis)?,
+                FlowDirection::Backward => usize::try_from(*perm.get(channels.axis)?).ok()?,
             };
             Some(Channels { axis, ..channels }).filter(|moved| moved.fits(far))
         }

@@ -21,7 +21,7 @@ mod shift;
 mod statistics;
 
 pub use channel_scales::{ScaleOptions, choose};
-pub use channels::{Channels, Way, passed};
+pub use channels::{Channels, FlowDirection, channels_beyond};
 pub use edit::ScaledConstant;
 pub use insert::{describe_inserted, groups_of_inserted, insertable, with_inserted};
 pub use search::find;
@@ -42,16 +42,16 @@ pub struct EqualizationGroup {
     /// Position of the channels in each tensor.
     pub tensors: BTreeMap<String, Channels>,
     /// Nodes that produce the tensors and can scale them down.
-    pub producers: Vec<End>,
+    pub producers: Vec<GroupEnd>,
     /// Nodes that read the tensors and can scale them up.
-    pub consumers: Vec<End>,
+    pub consumers: Vec<GroupEnd>,
     /// Constants that change with the channel scales.
     pub constants: Vec<ScaledConstant>,
 }
 
 /// A node at an end of a group: a producer or a reader.
 #[derive(Debug, Clone, PartialEq)]
-pub struct End {
+pub struct GroupEnd {
     /// Position of the node in the graph.
     pub node: usize,
     /// Index of the input that holds the weight.
@@ -64,9 +64,15 @@ pub struct End {
     pub channels: Channels,
 }
 
-impl End {
-    fn new(node: usize, slot: usize, weight_channels: Option<WeightChannels>, tensor: &str, channels: Channels) -> End {
-        End { node, slot, weight_channels, tensor: tensor.to_string(), channels }
+impl GroupEnd {
+    fn new(
+        node: usize,
+        slot: usize,
+        weight_channels: Option<WeightChannels>,
+        tensor: &str,
+        channels: Channels,
+    ) -> GroupEnd {
+        GroupEnd { node, slot, weight_channels, tensor: tensor.to_string(), channels }
     }
 }
 

@@ -8,7 +8,7 @@
 //! a quantized tensor. A producer's weight with a scale per row absorbs the factor and adds none. Each reader's error
 //! is divided by the power of its output.
 
-use super::{ChannelStatistics, End, EqualizationGroup};
+use super::{ChannelStatistics, EqualizationGroup, GroupEnd};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node;
 use crate::onnx::proto::GraphProto;
@@ -68,11 +68,12 @@ pub struct Objective {
     pub n: usize,
     pub ranges: Vec<RangeTerm>,
     pub weights: Vec<WeightTerm>,
-    /// Largest absolute value of each channel (`reach`), and of the readers' weights that multiply it (`peak`).
-    pub reach: Vec<f64>,
-    pub peak: Vec<f64>,
+    /// Largest absolute value of each channel.
+    pub activation_peak: Vec<f64>,
+    /// Largest absolute value of the readers' weights that multiply each channel.
+    pub weight_peak: Vec<f64>,
     /// Largest absolute value of the producers' per-tensor weights for each channel.
-    pub made: Vec<f64>,
+    pub producer_peak: Vec<f64>,
     /// Whether the error depends on the channel scales of other groups.
     pub depends: bool,
 }
@@ -88,7 +89,7 @@ pub fn step(grid: &Grid, low: f64, high: f64) -> f64 {
 
 /// A reader of the group, with its weight.
 struct GroupReader<'a> {
-    end: &'a End,
+    end: &'a GroupEnd,
     weight_channels: WeightChannels,
     values: Vec<f32>,
     /// Approximate power of the output, for uncorrelated channels.
@@ -107,9 +108,9 @@ impl Objective {
             n: group.n,
             ranges: Vec::new(),
             weights: Vec::new(),
-            reach: vec![0.0; group.n],
-            peak: vec![0.0; group.n],
-            made: vec![0.0; group.n],
+            activation_peak: vec![0.0; group.n],
+            weight_peak: vec![0.0; group.n],
+            producer_peak: vec![0.0; group.n],
             depends: false,
         };
         let load = |of: &dyn Fn(&GroupReader) -> bool| -> Vec<f64> {
@@ -136,7 +137,7 @@ impl Objective {
             let margin = if qtype.scale == ScaleKind::PowerOfTwo { MARGIN } else { 1.0 };
             let mut term =
                 RangeTerm { grid, low: vec![0.0; group.n], high: vec![0.0; group.n], load: vec![0.0; group.n] };
-            let least = statistic.least_reach(setting.least_share);
+            let least = statistic.minimum_range(setting.least_share);
             for (i, c) in channels.range().enumerate() {
                 let (min, max) = (statistic.min[i], statistic.max[i]);
                 let min = if min < 0.0 { min.min(-least) } else { 0.0 };
@@ -145,7 +146,7 @@ impl Objective {
                 term.high[c] = margin * f64::from(max).min(1e30);
                 term.load[c] = load[c];
                 let reach = term.high[c].max(-term.low[c]);
-                objective.reach[c] = objective.reach[c].max(reach);
+                objective.activation_peak[c] = objective.activation_peak[c].max(reach);
             }
             objective.ranges.push(term);
         }
@@ -158,7 +159,7 @@ impl Objective {
                 let Some(statistic) = setting.statistics.get(&reader.end.tensor) else { continue };
                 for (i, c) in reader.end.channels.range().enumerate() {
                     let reach = f64::from(statistic.max[i].max(-statistic.min[i]));
-                    objective.reach[c] = objective.reach[c].max(reach);
+                    objective.activation_peak[c] = objective.activation_peak[c].max(reach);
                 }
             }
         }
@@ -171,14 +172,14 @@ impl Objective {
 
     /// Whether channel `c` has nonzero values and weights, so that its channel scale matters.
     pub fn is_live(&self, c: usize) -> bool {
-        self.reach[c] > 0.0 && self.peak[c] > 0.0
+        self.activation_peak[c] > 0.0 && self.weight_peak[c] > 0.0
     }
 
     fn add_reader(&mut self, reader: &GroupReader, setting: &Setting, others: &OtherScales) {
         let GroupReader { end, weight_channels, values, power, .. } = reader;
         let channel = |i: usize| end.channels.of(weight_channels.ends(i).1);
         for (i, &value) in values.iter().enumerate() {
-            let peak = &mut self.peak[channel(i)];
+            let peak = &mut self.weight_peak[channel(i)];
             *peak = peak.max(f64::from(value.abs()));
         }
         let Some((grid, per_row)) = weight_grid(end, setting) else { return };
@@ -224,7 +225,7 @@ impl Objective {
         self.weights.push(term);
     }
 
-    fn add_producer(&mut self, end: &End, load: &[f64], setting: &Setting, others: &OtherScales) {
+    fn add_producer(&mut self, end: &GroupEnd, load: &[f64], setting: &Setting, others: &OtherScales) {
         let Some(weight_channels) = end.weight_channels else { return };
         let Some((grid, false)) = weight_grid(end, setting) else { return };
         let node = &setting.graph.node[end.node];
@@ -239,7 +240,7 @@ impl Objective {
             let high = &mut high[end.channels.of(o)];
             *high = high.max(f64::from((value * by).abs()));
         }
-        self.made.iter_mut().zip(&high).for_each(|(made, high)| *made = made.max(*high));
+        self.producer_peak.iter_mut().zip(&high).for_each(|(peak, high)| *peak = peak.max(*high));
         let low = high.iter().map(|high| -high).collect();
         let load = (0..self.n).map(|c| if end.channels.range().contains(&c) { load[c] } else { 0.0 });
         let load = load.map(|load| load * energy).collect();
@@ -249,7 +250,7 @@ impl Objective {
 }
 
 impl<'a> GroupReader<'a> {
-    fn of(end: &'a End, n: usize, setting: &Setting) -> Option<GroupReader<'a>> {
+    fn of(end: &'a GroupEnd, n: usize, setting: &Setting) -> Option<GroupReader<'a>> {
         let weight_channels = end.weight_channels?;
         let values = weight_values(end, setting)?;
         let statistic = setting.statistics.get(&end.tensor)?;
@@ -277,14 +278,14 @@ fn reached(quantizer: &ActivationQuantizer, group: &EqualizationGroup, setting: 
     reached
 }
 
-fn weight_values(end: &End, setting: &Setting) -> Option<Vec<f32>> {
+fn weight_values(end: &GroupEnd, setting: &Setting) -> Option<Vec<f32>> {
     let name = setting.graph.node[end.node].input.get(end.slot)?;
     setting.index.floats(name)
 }
 
 /// Returns the grid of a node's weight, and whether every row has its own scale. `None` if the weight is not quantized,
 /// or if its scales are along the input channels: these absorb every factor, so that the error does not depend on it.
-fn weight_grid(end: &End, setting: &Setting) -> Option<(Grid, bool)> {
+fn weight_grid(end: &GroupEnd, setting: &Setting) -> Option<(Grid, bool)> {
     let quantizer = setting.placement.weights.iter().find(|w| w.edges.contains(&(end.node, end.slot)))?;
     let grid = setting.scheme.types.get(&quantizer.qtype)?.grid();
     let node = &setting.graph.node[end.node];

@@ -6,8 +6,8 @@
 
 mod operands;
 
-use super::channels::{Channels, Way, passed};
-use super::{End, EqualizationGroup, Reason, Skipped};
+use super::channels::{Channels, FlowDirection, channels_beyond};
+use super::{EqualizationGroup, GroupEnd, Reason, Skipped};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node::{self, node_name};
 use crate::onnx::proto::{GraphProto, NodeProto};
@@ -157,7 +157,9 @@ impl Growth<'_> {
             return Err(self.refused(node));
         }
         match node.op_type() {
-            "Conv" | "ConvTranspose" | "Gemm" | "MatMul" => self.layer(node_idx, tensor, channels, Way::Backward)?,
+            "Conv" | "ConvTranspose" | "Gemm" | "MatMul" => {
+                self.layer(node_idx, tensor, channels, FlowDirection::Backward)?
+            }
             "LayerNormalization"
             | "RMSNormalization"
             | "SimplifiedLayerNormalization"
@@ -165,12 +167,12 @@ impl Growth<'_> {
             | "InstanceNormalization" => {
                 self.gain(node_idx, tensor, channels)?;
             }
-            "Mul" | "Add" | "Sub" => self.elementwise(node_idx, tensor, channels, Way::Backward)?,
+            "Mul" | "Add" | "Sub" => self.elementwise(node_idx, tensor, channels, FlowDirection::Backward)?,
             "Concat" => self.concatenated(node, tensor, channels)?,
             _ => {
                 let input = node.input.first().cloned().unwrap_or_default();
-                let moved = self.through(node, tensor, &input, channels, Way::Backward);
-                let moved = moved.map_err(|stop| self.coarser(node, &input).unwrap_or(stop))?;
+                let moved = self.through(node, tensor, &input, channels, FlowDirection::Backward);
+                let moved = moved.map_err(|stop| self.restart_at_planes(node, &input).unwrap_or(stop))?;
                 self.pending.push((input, moved));
             }
         }
@@ -185,9 +187,9 @@ impl Growth<'_> {
         }
         match node.op_type() {
             "Conv" | "ConvTranspose" | "Gemm" | "MatMul" if slot == 0 => {
-                self.layer(node_idx, tensor, channels, Way::Forward)?;
+                self.layer(node_idx, tensor, channels, FlowDirection::Forward)?;
             }
-            "Mul" | "Add" | "Sub" => self.elementwise(node_idx, tensor, channels, Way::Forward)?,
+            "Mul" | "Add" | "Sub" => self.elementwise(node_idx, tensor, channels, FlowDirection::Forward)?,
             "Concat" => {
                 let shape = self.shape(&output)?;
                 let axis = node::axis_position(node::int(node, "axis", 1), shape.len());
@@ -199,7 +201,7 @@ impl Growth<'_> {
                 }
             }
             _ if slot == 0 => {
-                let moved = self.through(node, tensor, &output, channels, Way::Forward)?;
+                let moved = self.through(node, tensor, &output, channels, FlowDirection::Forward)?;
                 self.pending.push((output, moved));
             }
             _ => return Err(self.refused(node)),
@@ -208,7 +210,7 @@ impl Growth<'_> {
     }
 
     /// Returns a new start with whole channels at `input`, if `node` is a reshape that turned planes into entries.
-    fn coarser(&self, node: &NodeProto, input: &str) -> Option<Stop> {
+    fn restart_at_planes(&self, node: &NodeProto, input: &str) -> Option<Stop> {
         let shape = self.value_info.shape(input)?;
         let planes = matches!(node.op_type(), "Flatten" | "Reshape") && shape.len() > 2;
         let channels = Channels { axis: 1, run: 1, first: 0, n: shape.get(1).copied()? };
@@ -216,15 +218,22 @@ impl Growth<'_> {
     }
 
     /// Returns the position of the channels beyond a node that lets channel scales pass.
-    fn through(&self, node: &NodeProto, near: &str, far: &str, channels: Channels, way: Way) -> Result<Channels, Stop> {
-        self.ensure_open(node)?;
+    fn through(
+        &self,
+        node: &NodeProto,
+        near: &str,
+        far: &str,
+        channels: Channels,
+        direction: FlowDirection,
+    ) -> Result<Channels, Stop> {
+        self.ensure_constants_pass(node)?;
         let axes = self.index.axes(node).unwrap_or_default();
         let (near, far) = (self.shape(near)?, self.shape(far)?);
-        passed(node, &axes, channels, near, far, way).ok_or_else(|| self.refused(node))
+        channels_beyond(node, &axes, channels, near, far, direction).ok_or_else(|| self.refused(node))
     }
 
     /// Fails if the constants of a node do not let channel scales pass.
-    fn ensure_open(&self, node: &NodeProto) -> Result<(), Stop> {
+    fn ensure_constants_pass(&self, node: &NodeProto) -> Result<(), Stop> {
         let operand = |slot: usize| node.input.get(slot).filter(|name| !name.is_empty());
         match node.op_type() {
             "Clip" => {

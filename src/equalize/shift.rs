@@ -4,7 +4,7 @@
 //! use of a symmetric grid, and of a grid that all channels share. Source: Outlier Suppression+ (Wei et al. 2023, arXiv
 //! 2304.09145, section 4.1).
 
-use super::{End, EqualizationGroup};
+use super::{EqualizationGroup, GroupEnd};
 use crate::onnx::edit::{ModelEdit, NewValues};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node;
@@ -34,7 +34,8 @@ pub fn shift(
     offsets: &[f32],
 ) -> Option<Vec<ModelEdit>> {
     let tensor = &group.consumers.first()?.tensor;
-    let is_plain = |end: &End| end.tensor == *tensor && end.channels.run == 1 && end.channels.range() == (0..group.n);
+    let is_plain =
+        |end: &GroupEnd| end.tensor == *tensor && end.channels.run == 1 && end.channels.range() == (0..group.n);
     let producer = index.producer(tensor)?;
     let summand = match producer.op_type() {
         "Add" => &producer.input[index.constant_operand(producer)?],

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 ///
 /// A fully connected layer has one value per channel and sample, a Conv thousands. Without these values, channels that
 /// are 0 on all samples would get the largest channel scales.
-const UNSEEN: f32 = 32.0;
+const PRIOR_VALUES: f32 = 32.0;
 
 /// A tensor to observe, and the position of its channels, counted from 0.
 #[derive(Debug, Clone, PartialEq)]
@@ -81,7 +81,7 @@ impl ChannelStatistics {
 
     /// Returns the smallest range to assume for a channel: the median over the channels times the share of assumed
     /// values, or times `least_share` if that is larger.
-    pub fn least_reach(&self, least_share: f32) -> f32 {
+    pub fn minimum_range(&self, least_share: f32) -> f32 {
         let mut reaches: Vec<f32> = self.min.iter().zip(&self.max).map(|(min, max)| max.max(-min)).collect();
         reaches.retain(|reach| *reach > 0.0 && reach.is_finite());
         if reaches.is_empty() {
@@ -89,7 +89,7 @@ impl ChannelStatistics {
         }
         let middle = reaches.len() / 2;
         let (_, median, _) = reaches.select_nth_unstable_by(middle, f32::total_cmp);
-        *median * (UNSEEN / (UNSEEN + self.n_values as f32)).max(least_share)
+        *median * (PRIOR_VALUES / (PRIOR_VALUES + self.n_values as f32)).max(least_share)
     }
 
     /// Returns the mean square of a channel's values.

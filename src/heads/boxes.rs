@@ -171,7 +171,7 @@ fn plain(form: BoxForm, row: &Corners) -> Corners {
 }
 
 /// The references of box values: cells, anchors, factors and bins.
-pub(super) struct Frame<'a> {
+pub(super) struct BoxReferences<'a> {
     pub form: BoxForm,
     pub cells: &'a [Cell],
     pub anchors: &'a [Corners],
@@ -180,7 +180,7 @@ pub(super) struct Frame<'a> {
     pub bins: Option<usize>,
 }
 
-impl Frame<'_> {
+impl BoxReferences<'_> {
     /// Returns the corners of every row.
     pub fn corners(&self, rows: &PartRows) -> Result<Vec<Corners>> {
         let n_columns = 4 * self.bins.unwrap_or(1);

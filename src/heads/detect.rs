@@ -1,7 +1,7 @@
 //! Heads of detectors: from outputs to boxes.
 
 use super::activation::HeadActivation;
-use super::boxes::{Anchors, BoxForm, Corners, Detection, Frame, cells, n_cells, suppressed};
+use super::boxes::{Anchors, BoxForm, BoxReferences, Corners, Detection, cells, n_cells, suppressed};
 use super::kind::{HeadKind, described};
 use super::masks::BoxMasks;
 use super::part::{OutputPart, OutputView, PartRows};
@@ -181,7 +181,7 @@ impl DetectHead {
             None => Vec::new(),
         };
         let variances = self.variances;
-        Frame { form: self.form, cells: &cells, anchors: &anchors, variances, bins: self.bins }.corners(&rows)
+        BoxReferences { form: self.form, cells: &cells, anchors: &anchors, variances, bins: self.bins }.corners(&rows)
     }
 
     /// Returns the boxes that count, in descending order of their scores.

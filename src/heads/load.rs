@@ -1,7 +1,7 @@
 //! Reads a checked [`Head`] from YAML.
 
 use super::task::TaskName;
-use super::{ALSO, BUILT_IN, Head, Meaning};
+use super::{ALIASES, BUILT_IN, Decoding, Head};
 use crate::diag::{in_yaml, none_of};
 use crate::foreign;
 use anyhow::{Context, Result, anyhow};
@@ -10,7 +10,7 @@ use std::path::Path;
 
 /// The key that decides which other keys a head has.
 #[derive(Deserialize)]
-struct Which {
+struct TaskKey {
     task: TaskName,
 }
 
@@ -23,8 +23,8 @@ pub fn resolve(head: &str) -> Result<Head> {
         let yaml = foreign::read_yaml(Path::new(head)).with_context(|| format!("`{head}`"))?;
         return parse(&yaml, head);
     }
-    let name = ALSO.iter().find(|(other, _)| *other == head).map_or(head, |(_, name)| name);
-    let names = || BUILT_IN.iter().chain(ALSO).map(|(name, _)| *name);
+    let name = ALIASES.iter().find(|(other, _)| *other == head).map_or(head, |(_, name)| name);
+    let names = || BUILT_IN.iter().chain(ALIASES).map(|(name, _)| *name);
     let found = BUILT_IN.iter().find(|(known, _)| *known == name);
     let unknown = || none_of(format_args!("head `{head}` is unknown"), head, names());
     let (name, yaml) = found.ok_or_else(unknown)?;
@@ -47,17 +47,17 @@ pub(super) fn built_in() -> Result<Vec<Head>> {
 fn parse(yaml: &str, file: &str) -> Result<Head> {
     let in_file = |error| in_yaml(file, &error);
     let wrong = |(key, message): (&str, String)| anyhow!("`{file}`: `{key}`: {message}");
-    let Which { task } = serde_yaml::from_str(yaml).map_err(in_file)?;
-    let meaning = match task {
-        TaskName::Classify => serde_yaml::from_str(yaml).map(Meaning::Classify),
-        TaskName::Detect => serde_yaml::from_str(yaml).map(Meaning::Detect),
-        TaskName::Segment => serde_yaml::from_str(yaml).map(Meaning::Segment),
-        TaskName::Embed => serde_yaml::from_str(yaml).map(Meaning::Embed),
-        TaskName::Map => serde_yaml::from_str(yaml).map(Meaning::Map),
-        TaskName::Keypoints => serde_yaml::from_str(yaml).map(Meaning::Keypoints),
-        TaskName::Text => serde_yaml::from_str(yaml).map(Meaning::Text),
+    let TaskKey { task } = serde_yaml::from_str(yaml).map_err(in_file)?;
+    let decoding = match task {
+        TaskName::Classify => serde_yaml::from_str(yaml).map(Decoding::Classify),
+        TaskName::Detect => serde_yaml::from_str(yaml).map(Decoding::Detect),
+        TaskName::Segment => serde_yaml::from_str(yaml).map(Decoding::Segment),
+        TaskName::Embed => serde_yaml::from_str(yaml).map(Decoding::Embed),
+        TaskName::Map => serde_yaml::from_str(yaml).map(Decoding::Map),
+        TaskName::Keypoints => serde_yaml::from_str(yaml).map(Decoding::Keypoints),
+        TaskName::Text => serde_yaml::from_str(yaml).map(Decoding::Text),
     };
-    let meaning = meaning.map_err(in_file)?;
-    meaning.kind().check().map_err(wrong)?;
-    Ok(Head { name: file.to_string(), meaning })
+    let decoding = decoding.map_err(in_file)?;
+    decoding.kind().check().map_err(wrong)?;
+    Ok(Head { name: file.to_string(), decoding })
 }

@@ -60,7 +60,7 @@ pub const BUILT_IN: &[(&str, &str)] = heads![
 ];
 
 /// Other names of built-in heads, with the heads' own names.
-pub const ALSO: &[(&str, &str)] = &[
+pub const ALIASES: &[(&str, &str)] = &[
     ("yolov6", "yolox-decoded"),
     ("yolov7", "yolov5"),
     ("yolov9", "yolov8"),
@@ -96,14 +96,14 @@ pub struct Head {
     /// Name of the head, or path of its file.
     pub name: String,
     /// Decoding of the outputs, by task.
-    pub meaning: Meaning,
+    pub decoding: Decoding,
 }
 
 /// The decoding of outputs, by task.
 #[derive(Debug, Clone, PartialEq)]
 // The size does not matter: a network has one head.
 #[allow(missing_docs, clippy::large_enum_variant)]
-pub enum Meaning {
+pub enum Decoding {
     Classify(ClassifyHead),
     Detect(DetectHead),
     Segment(SegmentHead),
@@ -113,32 +113,32 @@ pub enum Meaning {
     Text(TextHead),
 }
 
-impl Meaning {
+impl Decoding {
     fn kind(&self) -> &dyn HeadKind {
         match self {
-            Meaning::Classify(head) => head,
-            Meaning::Detect(head) => head,
-            Meaning::Segment(head) => head,
-            Meaning::Embed(head) => head,
-            Meaning::Map(head) => head,
-            Meaning::Keypoints(head) => head,
-            Meaning::Text(head) => head,
+            Decoding::Classify(head) => head,
+            Decoding::Detect(head) => head,
+            Decoding::Segment(head) => head,
+            Decoding::Embed(head) => head,
+            Decoding::Map(head) => head,
+            Decoding::Keypoints(head) => head,
+            Decoding::Text(head) => head,
         }
     }
 }
 
 /// A head of one task.
 pub trait OfTask: Sized {
-    /// Returns the head, if `meaning` is of this task.
-    fn of(meaning: &Meaning) -> Option<&Self>;
+    /// Returns the head, if `decoding` is of this task.
+    fn of(decoding: &Decoding) -> Option<&Self>;
 }
 
 /// Implements [`OfTask`], a line for each task.
 macro_rules! of_task {
     ($($task:ident: $head:ty),* $(,)?) => {
         $(impl OfTask for $head {
-            fn of(meaning: &Meaning) -> Option<&$head> {
-                if let Meaning::$task(head) = meaning { Some(head) } else { None }
+            fn of(decoding: &Decoding) -> Option<&$head> {
+                if let Decoding::$task(head) = decoding { Some(head) } else { None }
             }
         })*
     };
@@ -157,14 +157,14 @@ of_task! {
 impl Head {
     /// Returns the head's task.
     pub fn task(&self) -> TaskName {
-        match self.meaning {
-            Meaning::Classify(_) => TaskName::Classify,
-            Meaning::Detect(_) => TaskName::Detect,
-            Meaning::Segment(_) => TaskName::Segment,
-            Meaning::Embed(_) => TaskName::Embed,
-            Meaning::Map(_) => TaskName::Map,
-            Meaning::Keypoints(_) => TaskName::Keypoints,
-            Meaning::Text(_) => TaskName::Text,
+        match self.decoding {
+            Decoding::Classify(_) => TaskName::Classify,
+            Decoding::Detect(_) => TaskName::Detect,
+            Decoding::Segment(_) => TaskName::Segment,
+            Decoding::Embed(_) => TaskName::Embed,
+            Decoding::Map(_) => TaskName::Map,
+            Decoding::Keypoints(_) => TaskName::Keypoints,
+            Decoding::Text(_) => TaskName::Text,
         }
     }
 }
@@ -175,7 +175,7 @@ impl TaskHead {
     /// # Errors
     /// If an output is missing or has another shape.
     pub fn check_fit(&self, outputs: &[OutputView]) -> Result<()> {
-        let fits = self.head.meaning.kind().fits(outputs, self.input);
+        let fits = self.head.decoding.kind().fits(outputs, self.input);
         fits.with_context(|| format!("head `{}`", self.head.name))
     }
 }

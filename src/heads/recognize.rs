@@ -15,7 +15,7 @@ use anyhow::Result;
 pub fn recognize(task: TaskName, images: &[Vec<OutputView>], input: Option<[usize; 2]>) -> Result<Vec<TaskHead>> {
     let mut found: Vec<(usize, TaskHead)> = Vec::new();
     for head in built_in()?.into_iter().filter(|head| head.task() == task) {
-        let kind = head.meaning.kind();
+        let kind = head.decoding.kind();
         let (specificity, reason) = (kind.specificity(), kind.recognizes(images, input));
         let is_some = reason.is_some();
         found.extend(is_some.then_some((specificity, TaskHead { head, input, reason })));
@@ -26,6 +26,6 @@ pub fn recognize(task: TaskName, images: &[Vec<OutputView>], input: Option<[usiz
 
 /// Returns the built-in heads of a task that can decode the outputs for an image, even if the outputs leave a doubt.
 pub(super) fn fitting(task: TaskName, outputs: &[OutputView], input: Option<[usize; 2]>) -> Vec<Head> {
-    let fits = |head: &Head| head.task() == task && head.meaning.kind().fits(outputs, input).is_ok();
+    let fits = |head: &Head| head.task() == task && head.decoding.kind().fits(outputs, input).is_ok();
     built_in().unwrap_or_default().into_iter().filter(fits).collect()
 }

@@ -31,8 +31,8 @@ fn of_offset(scale: f64, offset: f64, bits: f64, symmetric: bool) -> Result<Give
     ensure!(offset.fract() == 0.0 && offset.abs() <= 65536.0, "offset is {offset}, expected an integer of 16 bits");
     let half = (bits - 1.0).exp2();
     match symmetric && offset == -half {
-        true => GivenRange::of_grid(scale, 0, bits as u64, true),
-        false => GivenRange::of_grid(scale, -offset as i64, bits as u64, false),
+        true => GivenRange::from_params(scale, 0, bits as u64, true),
+        false => GivenRange::from_params(scale, -offset as i64, bits as u64, false),
     }
 }
 
@@ -132,7 +132,7 @@ fn read_2(contents: &Contents) -> Result<BTreeMap<String, GivenRange>> {
             Some(value) => value.as_i64().with_context(|| format!("y_zero_point is {value}, expected an integer"))?,
         };
         let scale = number(entry, "y_scale")?;
-        GivenRange::of_grid(scale, zero_point, bits, signed).map(Some)
+        GivenRange::from_params(scale, zero_point, bits, signed).map(Some)
     };
     entries(contents, "encodings", read)
 }

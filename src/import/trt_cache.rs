@@ -27,7 +27,7 @@ fn read(contents: &Contents) -> Result<BTreeMap<String, GivenRange>> {
         let (name, scale) = parsed.with_context(|| {
             format!("line {line_number}: is `{line}`, expected `tensor: ` and 8 hexadecimal digits")
         })?;
-        let range = GivenRange::of_grid(f64::from(scale), 0, 8, true)
+        let range = GivenRange::from_params(f64::from(scale), 0, 8, true)
             .with_context(|| format!("line {line_number}: tensor `{name}`"))?;
         let earlier = ranges.insert(name, range);
         ensure!(

@@ -63,13 +63,13 @@ const FULL_IOU: f32 = 0.75;
 /// IoU above which a pair of boxes counts in [`BOX_OVERLAP`].
 const NO_IOU: f32 = 0.25;
 /// Share of the head's threshold at which a box has weight 0.
-const LEAST_SCORE: f32 = 0.25;
+const ZERO_WEIGHT_SHARE: f32 = 0.25;
 /// Least IoU of matched boxes.
 const LEAST_IOU: f32 = 0.5;
 /// Number of bins in a histogram of scores.
-const N_PARTS: usize = 10;
+const N_BINS: usize = 10;
 /// Number of sums: matched boxes, sum of their IoU, boxes of each network, histogram of the scores of each network.
-const N_SUMS: usize = 4 + 2 * N_PARTS;
+const N_SUMS: usize = 4 + 2 * N_BINS;
 
 pub(super) type DecodedBoxes = (Candidates, Vec<Detection>);
 
@@ -91,7 +91,7 @@ pub(super) fn boxes_of(outputs: &TaskOutputs<DetectHead>, views: &[OutputView]) 
 fn add(float: DecodedBoxes, quantized: DecodedBoxes, sums: &mut [f64]) {
     for (network, (candidates, detections)) in [&float, &quantized].into_iter().enumerate() {
         let scores = candidates.all.iter().map(|candidate| candidate.score);
-        scores.for_each(|score| sums[4 + network * N_PARTS + part(score)] += 1.0);
+        scores.for_each(|score| sums[4 + network * N_BINS + score_bin(score)] += 1.0);
         sums[2 + network] += detections.len() as f64;
     }
     let right = right(&float.1, &quantized.1);
@@ -101,7 +101,7 @@ fn add(float: DecodedBoxes, quantized: DecodedBoxes, sums: &mut [f64]) {
 
 /// Decodes the boxes of a network, with weights in place of scores, in descending order of the weights.
 fn decode_weighed(outputs: &TaskOutputs<DetectHead>, views: &[OutputView]) -> Result<Vec<Detection>> {
-    let least = LEAST_SCORE * outputs.head.threshold;
+    let least = ZERO_WEIGHT_SHARE * outputs.head.threshold;
     let weighed = |detection: Detection| Detection { score: detection.score - least, ..detection };
     let all = outputs.head.candidates(views, outputs.input)?.all.into_iter().map(weighed);
     let mut boxes: Vec<Detection> = all.filter(|detection| detection.score > 0.0).collect();
@@ -127,7 +127,7 @@ fn box_overlap(sums: &[f64]) -> Option<Figure> {
 fn f1(sums: &[f64]) -> Option<Figure> {
     let n = sums[2] + sums[3];
     let found = |network: usize| {
-        let scores = &sums[4 + network * N_PARTS..][..N_PARTS];
+        let scores = &sums[4 + network * N_BINS..][..N_BINS];
         FoundCounts { n_found: sums[2 + network] as usize, scores: scores.iter().map(|&n| n as usize).collect() }
     };
     (n > 0.0).then(|| Figure { found: Some([found(0), found(1)]), ..Figure::of(2.0 * sums[0] / n) })
@@ -138,8 +138,8 @@ fn box_iou(sums: &[f64]) -> Option<Figure> {
 }
 
 /// Returns the bin of the histogram for a score.
-fn part(score: f32) -> usize {
-    ((score * N_PARTS as f32) as usize).min(N_PARTS - 1)
+fn score_bin(score: f32) -> usize {
+    ((score * N_BINS as f32) as usize).min(N_BINS - 1)
 }
 
 /// Returns the right boxes as [`F1`] defines them: float, quantized, IoU.

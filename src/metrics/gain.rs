@@ -22,7 +22,7 @@ pub struct Gain {
     /// Mean SQNR of the outputs before and after, in dB.
     pub sqnr_db: [f64; 2],
     /// Whether the second network has a NaN or infinite value.
-    pub is_unknown: bool,
+    pub has_non_finite: bool,
 }
 
 /// The change of a group of channels between two networks.
@@ -70,7 +70,7 @@ impl Gain {
     pub fn of(before: &Measurement, after: &Measurement) -> Gain {
         let metric = before.deciding();
         let [first, second] = [before, after].map(|measured| all_figures(measured, metric, None));
-        let deviations = match before.is_unknown(metric) || after.is_unknown(metric) {
+        let deviations = match before.has_non_finite(metric) || after.has_non_finite(metric) {
             true => vec![0.0; first.len()],
             false => {
                 deviations(before, after, |measured, left_out| all_figures(measured, metric, left_out), first.len())
@@ -86,7 +86,7 @@ impl Gain {
             task: TaskChange::of(before, after),
             groups: names.into_iter().take(first.len() - 1).enumerate().map(change).collect(),
             sqnr_db: [before, after].map(|measured| measured.mean(SQNR).unwrap_or_default()),
-            is_unknown: after.is_unknown(metric) || !after.unknown_outputs().is_empty(),
+            has_non_finite: after.has_non_finite(metric) || !after.non_finite_outputs().is_empty(),
         }
     }
 

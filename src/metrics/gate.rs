@@ -61,7 +61,7 @@ impl MetricBound {
         let figures = measured.figures(metric);
         let names = measured.prepared().outputs();
         if metric.task.is_some() {
-            let known = (0..names.len()).all(is_known) && !measured.is_unknown(metric);
+            let known = (0..names.len()).all(is_known) && !measured.has_non_finite(metric);
             let value = figures.iter().flatten().map(|figure| figure.value).find(|value| known && value.is_finite());
             let passes = value.is_some_and(|value| metric.reaches(value, bound));
             return if passes { Vec::new() } else { vec![MissedGate { metric, tensor: None, value, bound }] };
@@ -89,7 +89,7 @@ impl fmt::Display for MissedGate {
             None => write!(f, "no output has this metric: ")?,
         }
         match value {
-            Some(value) => write!(f, "{} is {}", metric.title, metric.spelled(*value))?,
+            Some(value) => write!(f, "{} is {}", metric.title, metric.with_unit(*value))?,
             None => write!(f, "{} was not measured", metric.title)?,
         }
         let side = match metric.better {

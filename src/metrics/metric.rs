@@ -172,7 +172,7 @@ impl Metric {
     }
 
     /// Returns the text of a figure with its unit.
-    pub fn spelled(&self, value: f64) -> String {
+    pub fn with_unit(&self, value: f64) -> String {
         let unit = if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) };
         format!("{value:.*}{unit}", self.decimals)
     }

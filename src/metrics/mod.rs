@@ -56,7 +56,7 @@ pub use metric::{Better, Figure, FoundCounts, Measure, Metric, OutputPair, Sampl
 pub use miou::MIOU;
 pub use neighbours::NEIGHBOURS;
 pub use non_finite::{NonFinite, NonFiniteCounts};
-pub use outputs::{ChannelAxes, EvaluatedOutput, centred};
+pub use outputs::{ChannelAxes, EvaluatedOutput, center_along};
 pub use overlap::OVERLAP;
 pub use points::PCK;
 pub use prepared::{InOrder, Measurement, OVERLAPS, PreparedMetrics, SampleSums};

@@ -16,7 +16,7 @@ pub struct EvaluatedOutput {
     /// The tensor by which the output is evaluated: the output itself, or the input of its Softmax.
     pub tensor: String,
     /// The axis of `tensor` along which only differences count; negative axes count from the last.
-    pub centred: Option<i64>,
+    pub centered_axis: Option<i64>,
     /// Whether the output's type is float, as for class scores.
     pub is_float: bool,
     /// Whether the output is class scores, if a Softmax produces it or the user names the task; `None` if its values
@@ -40,7 +40,7 @@ impl EvaluatedOutput {
         let of = |value: &ValueInfoProto| EvaluatedOutput {
             name: value.name().to_string(),
             tensor: value.name().to_string(),
-            centred: None,
+            centered_axis: None,
             is_float: value.tensor_type().is_none_or(|tensor| FLOATS.contains(&tensor.elem_type())),
             is_scores: softmax_input(&index, value.name()).map(|_| true),
             is_selected: selected.contains(value.name()),
@@ -60,12 +60,12 @@ impl EvaluatedOutput {
     /// Returns the outputs of a graph, with class probabilities evaluated by the Softmax's input, up to a constant. In
     /// the Softmax's input all samples count, whereas among probabilities only samples of doubtful class do. A Softmax
     /// at every position of a map is kept, because its probabilities locate objects.
-    pub fn in_front_of_softmax(graph: &GraphProto, axes: &ChannelAxes) -> Vec<EvaluatedOutput> {
+    pub fn with_softmax_inputs(graph: &GraphProto, axes: &ChannelAxes) -> Vec<EvaluatedOutput> {
         let index = GraphIndex::new(graph);
         let mut outputs = EvaluatedOutput::of(graph, axes);
         for (output, value) in outputs.iter_mut().zip(&graph.output) {
             if let (Some((tensor, axis)), true) = (softmax_input(&index, value.name()), is_one_row(value)) {
-                (output.tensor, output.centred) = (tensor, Some(axis));
+                (output.tensor, output.centered_axis) = (tensor, Some(axis));
             }
         }
         outputs
@@ -111,12 +111,12 @@ fn is_one_row(value: &ValueInfoProto) -> bool {
 }
 
 /// Subtracts the mean along an axis from the values. Negative axes count from the last.
-pub fn centred(values: &[f32], shape: &[usize], axis: i64) -> Vec<f32> {
+pub fn center_along(values: &[f32], shape: &[usize], axis: i64) -> Vec<f32> {
     let axis = node::axis_position(axis, shape.len());
     let n = shape.get(axis).copied().unwrap_or(1).max(1);
     let inner = shape.iter().skip(axis + 1).product::<usize>().max(1);
-    let mut centred = values.to_vec();
-    for part in centred.chunks_exact_mut(n * inner) {
+    let mut centered = values.to_vec();
+    for part in centered.chunks_exact_mut(n * inner) {
         for i in 0..inner {
             // Minus infinity in a mask stays.
             let finite = part[i..].iter().step_by(inner).filter(|x| x.is_finite());
@@ -125,5 +125,5 @@ pub fn centred(values: &[f32], shape: &[usize], axis: i64) -> Vec<f32> {
             part[i..].iter_mut().step_by(inner).for_each(|x| *x = (f64::from(*x) - mean) as f32);
         }
     }
-    centred
+    centered
 }

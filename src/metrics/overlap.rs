@@ -59,7 +59,7 @@ struct Overlap {
 #[derive(Debug)]
 struct OutputChannels {
     /// Number of contiguous values of a channel; `None` if it depends on the sample's shape.
-    inner: Option<usize>,
+    run_length: Option<usize>,
     /// The channel axis; `None` for one channel.
     axis: Option<usize>,
     /// Median of each channel.
@@ -110,8 +110,10 @@ impl OutputChannels {
         let given = output.about.channel_axis.filter(|&axis| axis < output.shape.len() && is_fixed(axis));
         groups.axis = given.or_else(|| output.channel_axis());
         let n = groups.axis.map_or(1, |axis| output.shape[axis]);
-        let inner = |sample: usize| inner(output.shapes.get(sample).copied().unwrap_or(output.shape), groups.axis);
-        let runs: Vec<(&[f32], usize)> = samples.iter().enumerate().map(|(i, values)| (*values, inner(i))).collect();
+        let run_length =
+            |sample: usize| run_length(output.shapes.get(sample).copied().unwrap_or(output.shape), groups.axis);
+        let runs: Vec<(&[f32], usize)> =
+            samples.iter().enumerate().map(|(i, values)| (*values, run_length(i))).collect();
         let shapes: Vec<ChannelShape> =
             (0..n).into_par_iter().map(|channel| ChannelShape::of(&runs, n, channel)).collect();
         let largest = [false, true].map(|is_score| {
@@ -138,9 +140,9 @@ impl OutputChannels {
             }
         }
         let medians = shapes.iter().map(|shape| shape.median).collect();
-        let inner = output.is_fixed().then(|| inner(0));
+        let run_length = output.is_fixed().then(|| run_length(0));
         let (n_groups, limits) = (groups.groups.len(), vec![f64::INFINITY; groups.groups.len()]);
-        let mut channels = OutputChannels { inner, axis: groups.axis, medians, group_of, n_groups, limits };
+        let mut channels = OutputChannels { run_length, axis: groups.axis, medians, group_of, n_groups, limits };
         channels.limits = channels.limits_of(output);
         ((channels.n_groups > 0).then_some(channels), groups)
     }
@@ -169,18 +171,18 @@ impl OutputChannels {
     fn add(&self, output: OutputPair, sums: &mut [f64]) {
         let n = self.medians.len();
         let fits = self.axis.is_none_or(|axis| output.shape.get(axis) == Some(&n));
-        if self.inner.is_none() && !fits {
+        if self.run_length.is_none() && !fits {
             sums.iter_mut().skip(1).step_by(2).for_each(|all| *all = f64::INFINITY);
             return;
         }
-        let inner = self.inner.unwrap_or_else(|| inner(output.shape, self.axis)).max(1);
+        let run_length = self.run_length.unwrap_or_else(|| run_length(output.shape, self.axis)).max(1);
         let mut of_channels = DeviationSums::new(n);
-        if inner == 1 {
+        if run_length == 1 {
             for (float, quantized) in output.float.chunks(n).zip(output.quantized.chunks(n)) {
                 of_channels.add(&self.medians, float, quantized);
             }
         } else {
-            let runs = output.float.chunks(inner).zip(output.quantized.chunks(inner));
+            let runs = output.float.chunks(run_length).zip(output.quantized.chunks(run_length));
             for (run, (float, quantized)) in runs.enumerate() {
                 let mut lanes = DeviationSums::new(N_LANES);
                 let medians = [self.medians[run % n]; N_LANES];
@@ -259,7 +261,7 @@ impl ChannelShape {
     /// values of a channel in them.
     fn of<'v>(samples: &[(&'v [f32], usize)], n_channels: usize, channel: usize) -> ChannelShape {
         let n_values: usize = samples.iter().map(|(values, _)| values.len() / n_channels).sum();
-        let of_sample = |&(values, inner): &(&'v [f32], usize)| values.chunks_exact(inner);
+        let of_sample = |&(values, run_length): &(&'v [f32], usize)| values.chunks_exact(run_length);
         let runs = samples.iter().flat_map(|sample| of_sample(sample).skip(channel).step_by(n_channels));
         let values = runs.flatten().step_by(n_values.div_ceil(MAX_VALUES).max(1));
         let mut values: Vec<f32> = values.copied().filter(|value| value.is_finite()).collect();
@@ -273,7 +275,7 @@ impl ChannelShape {
 }
 
 /// Returns the number of contiguous values of a channel.
-fn inner(shape: &[usize], axis: Option<usize>) -> usize {
+fn run_length(shape: &[usize], axis: Option<usize>) -> usize {
     shape[axis.map_or(0, |axis| axis + 1)..].iter().product()
 }
 

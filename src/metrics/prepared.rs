@@ -161,23 +161,23 @@ impl Measurement {
     }
 
     /// Whether a value is NaN or infinite in one or both networks. True if the metric was not prepared.
-    pub fn is_unknown(&self, metric: Metric) -> bool {
+    pub fn has_non_finite(&self, metric: Metric) -> bool {
         let Some(at) = self.prepared.position(metric) else { return true };
         self.samples.iter().any(|sample| sample.0[at].iter().any(|sum| !sum.is_finite()))
     }
 
     /// Returns the outputs with NaN or infinite values, from the sums of the SQNR.
-    pub fn unknown_outputs(&self) -> Vec<&str> {
+    pub fn non_finite_outputs(&self) -> Vec<&str> {
         let Some(at) = self.prepared.position(SQNR) else { return Vec::new() };
         let outputs = &self.prepared.outputs;
-        let is_unknown = |output_idx: usize| {
+        let has_non_finite = |output_idx: usize| {
             let sums = self.samples.iter().map(|sample| &sample.0[at]);
             sums.into_iter().any(|sums| {
                 let n = sums.len() / outputs.len().max(1);
                 sums[output_idx * n..(output_idx + 1) * n].iter().any(|sum| !sum.is_finite())
             })
         };
-        (0..outputs.len()).filter(|&i| is_unknown(i)).map(|i| outputs[i].as_str()).collect()
+        (0..outputs.len()).filter(|&i| has_non_finite(i)).map(|i| outputs[i].as_str()).collect()
     }
 }
 

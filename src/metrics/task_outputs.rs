@@ -24,7 +24,7 @@ impl<H: OfTask + Clone> TaskOutputs<H> {
         Some(TaskOutputs {
             names: outputs.iter().map(|output| output.about.name.clone()).collect(),
             batch: outputs.first().map_or(1, |output| output.batch),
-            head: H::of(&task_head.head.meaning)?.clone(),
+            head: H::of(&task_head.head.decoding)?.clone(),
             input: task_head.input,
         })
     }

@@ -70,7 +70,7 @@ impl<'a> Planner<'a> {
 
     fn decide_for(&self, placement: &Placement) -> Result<Decided> {
         let Task { given, observers, .. } = self.task;
-        decide(self.graph, placement, &self.calibration.of(placement), given, self.scheme(), observers)
+        decide(self.graph, placement, &self.calibration.for_quantizers(placement), given, self.scheme(), observers)
     }
 
     /// Returns the plan for a placement, decided from scratch.

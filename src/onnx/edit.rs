@@ -89,7 +89,7 @@ pub struct InsertedAdd {
 impl InsertedMul {
     /// Returns the same Mul without the Add.
     #[must_use]
-    pub fn alone(&self) -> InsertedMul {
+    pub fn without_add(&self) -> InsertedMul {
         InsertedMul { add: None, ..self.clone() }
     }
 

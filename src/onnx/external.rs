@@ -146,7 +146,7 @@ pub fn write(model: &mut ModelProto, file: &mut dyn Write, location: &str) -> Re
         let start = position.next_multiple_of(ALIGNMENT);
         file.write_all(&vec![0; (start - position) as usize])?;
         file.write_all(&raw)?;
-        mapped::let_go(&raw);
+        mapped::release_pages(&raw);
         position = start + raw.len() as u64;
         let entry = |key: &str, value: String| StringStringEntryProto { key: Some(key.into()), value: Some(value) };
         tensor.external_data = vec![

@@ -1,8 +1,8 @@
 //! Memory maps of files, whose pages are released once they are read.
 //!
 //! In: a file. Out: its bytes. A page of a map that was read counts as memory of the process until the system reclaims
-//! it. [`let_go`] releases it at once, so that a large model does not fill the memory while its weights are read one
-//! after the other.
+//! it. [`release_pages`] releases it at once, so that a large model does not fill the memory while its weights are read
+//! one after the other.
 
 use anyhow::Result;
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 /// All existing maps. Entries of dropped maps are removed when the next file is mapped.
 static MAPS: Mutex<Vec<Weak<Mmap>>> = Mutex::new(Vec::new());
 
-/// Minimum length of data that [`let_go`] releases, in bytes.
+/// Minimum length of data that [`release_pages`] releases, in bytes.
 const LARGE: usize = 1 << 20;
 
 /// A shared map as an owner of [`Bytes`].
@@ -43,7 +43,7 @@ pub(super) fn map(file: &File) -> Result<Bytes> {
 }
 
 /// Releases the pages of `bytes` if they are many and belong to a map. A later read gets them from the file again.
-pub fn let_go(bytes: &[u8]) {
+pub fn release_pages(bytes: &[u8]) {
     if bytes.len() < LARGE {
         return;
     }
@@ -53,17 +53,17 @@ pub fn let_go(bytes: &[u8]) {
     let offset = |map: &Mmap| start.checked_sub(map.as_ptr().addr()).filter(|offset| offset + bytes.len() <= map.len());
     for map in maps {
         if let Some(offset) = offset(&map) {
-            give_back(&map, offset, bytes.len());
+            advise_dont_need(&map, offset, bytes.len());
         }
     }
 }
 
 #[cfg(unix)]
-fn give_back(map: &Mmap, offset: usize, n_bytes: usize) {
+fn advise_dont_need(map: &Mmap, offset: usize, n_bytes: usize) {
     // SAFETY: the pages of a read-only map have the same values when they are read from the file again. A failure does
     // no harm: the pages stay in memory.
     let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, offset, n_bytes) };
 }
 
 #[cfg(not(unix))]
-fn give_back(_: &Mmap, _: usize, _: usize) {}
+fn advise_dont_need(_: &Mmap, _: usize, _: usize) {}

@@ -18,10 +18,10 @@ pub mod node;
 mod outputs;
 mod pieces;
 pub mod proto;
-mod sound;
 mod sparse;
 mod staged;
 pub mod tensor;
+mod topology;
 mod valid;
 pub mod value_info;
 pub mod weight_channels;
@@ -29,8 +29,8 @@ pub mod weight_channels;
 pub use metadata::set_metadata;
 pub use outputs::{RunFile, check_outputs};
 pub use prost::encoding::{decode_varint, encode_varint};
-pub use sound::check_sound;
 pub use staged::{Staged, save};
+pub use topology::check_topology;
 pub use valid::{LAST_OPSET, check_valid};
 
 use crate::{foreign, guard};
@@ -52,7 +52,7 @@ pub fn load(path: &Path) -> Result<ModelProto> {
 }
 
 fn parse(path: &Path) -> Result<ModelProto> {
-    guard::work_on(path);
+    guard::set_current_file(path);
     let file = foreign::open(path)?;
     ensure!(file.metadata()?.len() > 0, "is empty, expected an ONNX model");
     let model = ModelProto::decode(mapped::map(&file)?)

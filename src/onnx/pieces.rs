@@ -71,6 +71,6 @@ unsafe impl<E> BufMut for Pieces<'_, E> {
         if self.outcome.is_ok() {
             self.outcome = (self.take)(from);
         }
-        mapped::let_go(from);
+        mapped::release_pages(from);
     }
 }

@@ -112,7 +112,7 @@ fn values<T: Copy, const N: usize>(
     ensure!(raw.len() == n_values * N, "holds {}, expected {} for its shape", count(raw.len(), "byte"), n_values * N);
     let (chunks, _) = raw.as_chunks::<N>();
     let values = chunks.iter().map(|&bytes| from_le_bytes(bytes)).collect();
-    mapped::let_go(raw);
+    mapped::release_pages(raw);
     Ok(values)
 }
 

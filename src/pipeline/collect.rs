@@ -144,7 +144,7 @@ fn run(
             rounds.add(ranges.update(&watched, &graphs, &saved, n_done));
         }
         saved.about.n_listed = n_done;
-        samples = samples.keeping_spread(n_done);
+        samples = samples.take_spread(n_done);
         look_at_pixels(path, &shapes, &samples, calibration, runs_again, &mut saved, progress)?;
     }
     while rounds.is_none() && n_done < n {

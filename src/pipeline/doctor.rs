@@ -6,8 +6,7 @@ use crate::calibrate::CalibrationOptions;
 use crate::data::{Dataset, Preprocessing};
 use crate::diag::{WithHint, hint_of};
 use crate::doctor::{
-    DataSurvey, Examination, Examined, Facts, NO_DATA, RangesByImages, SurveyedTensor, examine, ranges_by_images,
-    survey,
+    DataSurvey, Examination, Examined, Facts, NO_DATA, RangeAgreement, SurveyedTensor, examine, range_agreement, survey,
 };
 use crate::engine::{Parsed, ShapedEngines};
 use crate::metrics::{ChannelAxes, EvaluatedOutput};
@@ -61,7 +60,7 @@ pub struct Diagnosis {
     /// The data; `None` without data.
     pub data: Option<DataSurvey>,
     /// The share of tensors with at least 80 % of the final range, by number of samples; empty without data.
-    pub ranges: Vec<RangesByImages>,
+    pub ranges: Vec<RangeAgreement>,
     /// The number of samples that the ranges of the backend need; `None` where the request does not ask for it.
     pub until_stable: Option<UntilStable>,
     /// The preprocessing of images, in words.
@@ -110,7 +109,7 @@ pub fn doctor(request: &DoctorRequest, progress: &Progress) -> Result<Diagnosis>
     };
     let examined = examine(&facts);
     let integer_share = placement.integer_share(graph, &prepared.value_info, scheme).filter(|_| request.has_backend);
-    let ranges = data.as_ref().map(ranges_by_images).unwrap_or_default();
+    let ranges = data.as_ref().map(range_agreement).unwrap_or_default();
     Ok(Diagnosis { examined, data, ranges, until_stable, preprocessing, integer_share })
 }
 

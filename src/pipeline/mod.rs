@@ -230,10 +230,10 @@ fn finish(
     }
     let proposals = propose(setup, &model, &placement);
     let mut calibration = observe(parsed, &plain, &placement, &proposals, &wide, setup, request)?;
-    calibration.take(calibration.of_copies(&wide.copies));
+    calibration.set_statistics(calibration.of_copies(&wide.copies));
     let unlike = match setup.has_given_ranges {
         true => BTreeSet::new(),
-        false => unlike_tensors(&placement, &calibration.of(&placement), &request.scheme),
+        false => unlike_tensors(&placement, &calibration.for_quantizers(&placement), &request.scheme),
     };
     let has_unlike = !unlike.is_empty();
     let known = Known { selection: known.selection.with_unlike(unlike), ..known };
@@ -241,7 +241,7 @@ fn finish(
     if has_unlike {
         placement = place(model.graph()?, setup.value_info, setup.scheme, setup.selection);
     }
-    let statistics = calibration.of(&placement);
+    let statistics = calibration.for_quantizers(&placement);
     let (given, observers) = (request.given(), setup.range_observers());
     let mut decided = decide(model.graph()?, &placement, &statistics, given, setup.scheme, observers)?;
     let off_grid = match request.scheme.runs_float() {
@@ -253,7 +253,7 @@ fn finish(
     let setup = request.setup(&known, samples.as_ref(), progress);
     if !is_on_grids {
         placement = place(model.graph()?, setup.value_info, setup.scheme, setup.selection);
-        let statistics = calibration.of(&placement);
+        let statistics = calibration.for_quantizers(&placement);
         decided = decide(model.graph()?, &placement, &statistics, given, setup.scheme, setup.range_observers())?;
     }
     let (plan, warnings) = decided;
@@ -261,7 +261,7 @@ fn finish(
     let (improved, lowest) = improve(setup, request, &mut planned, proposals, &mut calibration)?;
     add_warnings(&mut planned, &calibration, &request.selection)?;
     planned.warnings.extend(of_preparation.into_iter().chain(data_warnings));
-    if let Some(lack) = samples.as_ref().and_then(SampleSet::lack) {
+    if let Some(lack) = samples.as_ref().and_then(SampleSet::first_lack) {
         return Err(lack);
     }
     if !request.has_ranges() {
@@ -276,13 +276,13 @@ fn finish(
         .filter(|_| on_integers)
         .and_then(|graph| placement.integer_share(graph, &known.value_info, &request.scheme));
     let prepared = edited(&model, &plan.learned_weights(model.graph()?))?;
-    let mut quantized = rewrite(model, &plan, request.storage)?.changed(|model| {
+    let mut quantized = rewrite(model, &plan, request.storage)?.with_edit(|model| {
         let version = sidecar.producer.version.clone();
         onnx::set_metadata(model, vec![("mqq.version", version), ("mqq.backend", sidecar.scheme.backend.clone())]);
         Ok(())
     })?;
     if plan.activations.iter().any(|planned| planned.qtype.is_wide()) {
-        quantized = quantized.changed(|model| raise_opset(model, WIDE_OPSET))?;
+        quantized = quantized.with_edit(|model| raise_opset(model, WIDE_OPSET))?;
     }
     let model = ensure_kept(quantized, &request.scheme)?;
     warnings.extend(model.warnings.iter().cloned());

@@ -38,7 +38,7 @@ pub fn sidecar(
     improved: &Improved,
 ) -> Result<Sidecar> {
     let PlannedModel { model, placement, plan, .. } = planned;
-    let statistics = calibration.of(placement);
+    let statistics = calibration.for_quantizers(placement);
     // At effort 0, the ranges of other observers would take as long as running some samples.
     let with_ranges = setup.options.looks_again();
     let activations = plan.activations.par_iter().zip(statistics);

@@ -167,7 +167,7 @@ fn find_shared(
             if of_outputs.is_some() {
                 // The search for a power of two, or rounding to one, must not clip values either.
                 let (whole, before) = (whole(found, &grid), range);
-                (range, params) = (whole, params_for_range(whole, &grid.never_narrower())?);
+                (range, params) = (whole, params_for_range(whole, &grid.with_scales_rounded_up())?);
                 widened = range != before;
             }
             Ok((RangeCandidate { observer: observer.name, range, params }, widened))
@@ -183,7 +183,7 @@ fn find_shared(
     let qtype = qtype.adapted(lowest.reduce(f32::min));
     let grid = qtype.grid();
     let found = joint.map(|joint| observer.find(joint, &grid)).transpose()?;
-    let all = imported.iter().map(|given| given.on(&grid)).chain(found);
+    let all = imported.iter().map(|given| given.for_grid(&grid)).chain(found);
     let union = |a: Range, b: Range| Range { min: a.min.min(b.min), max: a.max.max(b.max) };
     let before = all.reduce(union).context("has no range, expected a given or an observed one")?;
     let range = whole(before, &grid);

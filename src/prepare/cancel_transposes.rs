@@ -76,14 +76,15 @@ enum TransposeRole {
 /// Removes Transposes of an order and of the inverse order. Returns by how much the number of Transposes falls.
 fn cancel(graph: &mut GraphProto, order: &[usize]) -> Result<usize> {
     let index = GraphIndex::new(graph);
-    let roles = roles_of(graph, &index, order);
+    let roles = find_roles(graph, &index, order);
     let has_other_readers = |name: &str| {
         let mut readers = index.consumers(name).iter();
-        index.is_output(name) || readers.any(|&(reader, slot)| slot == usize::MAX || !takes_moved(&roles, reader))
+        index.is_output(name)
+            || readers.any(|&(reader, slot)| slot == usize::MAX || !reads_original_axes(&roles, reader))
     };
-    let gains = gains(graph, &index, &roles, has_other_readers);
-    let chosen = roles.keys().filter(|node_idx| gains[node_idx].1 > 0).copied();
-    let by_group: BTreeMap<usize, isize> = gains.values().copied().filter(|(_, gain)| *gain > 0).collect();
+    let saved = transposes_saved(graph, &index, &roles, has_other_readers);
+    let chosen = roles.keys().filter(|node_idx| saved[node_idx].1 > 0).copied();
+    let by_group: BTreeMap<usize, isize> = saved.values().copied().filter(|(_, gain)| *gain > 0).collect();
     let n_removed: isize = by_group.values().sum();
 
     // A moved tensor takes the name of the output of a second Transpose that reads it, or else a new name.
@@ -153,7 +154,7 @@ fn cancel(graph: &mut GraphProto, order: &[usize]) -> Result<usize> {
 
 /// Returns the roles of nodes, by position, for Transposes of an order and of the inverse order. A node between them
 /// has no role if no second Transpose follows it.
-fn roles_of(graph: &GraphProto, index: &GraphIndex, order: &[usize]) -> BTreeMap<usize, TransposeRole> {
+fn find_roles(graph: &GraphProto, index: &GraphIndex, order: &[usize]) -> BTreeMap<usize, TransposeRole> {
     let inverse = inverse(order);
     let mut roles: BTreeMap<usize, TransposeRole> = BTreeMap::new();
     let mut available: BTreeSet<&str> = BTreeSet::new();
@@ -175,7 +176,8 @@ fn roles_of(graph: &GraphProto, index: &GraphIndex, order: &[usize]) -> BTreeMap
         roles.insert(node_idx, role);
     }
     for (node_idx, node) in graph.node.iter().enumerate().rev() {
-        let is_needed = |name: &String| index.consumers(name).iter().any(|(reader, _)| takes_moved(&roles, *reader));
+        let is_needed =
+            |name: &String| index.consumers(name).iter().any(|(reader, _)| reads_original_axes(&roles, *reader));
         if matches!(roles.get(&node_idx), Some(TransposeRole::Between(..))) && !node.output.iter().any(is_needed) {
             roles.remove(&node_idx);
         }
@@ -185,7 +187,7 @@ fn roles_of(graph: &GraphProto, index: &GraphIndex, order: &[usize]) -> BTreeMap
 
 /// Returns, for each node with a role, its group of connected nodes, and by how much the number of Transposes falls if
 /// the group is moved.
-fn gains(
+fn transposes_saved(
     graph: &GraphProto,
     index: &GraphIndex,
     roles: &BTreeMap<usize, TransposeRole>,
@@ -194,7 +196,7 @@ fn gains(
     let mut groups = NodeGroups((0..graph.node.len()).collect());
     for (&node_idx, _) in roles.iter().filter(|(_, role)| !matches!(role, TransposeRole::Second)) {
         let readers = named(&graph.node[node_idx].output).flat_map(|name| index.consumers(name));
-        let takers = readers.map(|&(reader, _)| reader).filter(|&reader| takes_moved(roles, reader));
+        let takers = readers.map(|&(reader, _)| reader).filter(|&reader| reads_original_axes(roles, reader));
         takers.for_each(|reader| groups.join(node_idx, reader));
     }
     let mut by_group: HashMap<usize, isize> = HashMap::new();
@@ -216,7 +218,7 @@ fn named(names: &[String]) -> impl Iterator<Item = &String> {
 }
 
 /// Whether a node reads tensors on the original axes once its group is moved.
-fn takes_moved(roles: &BTreeMap<usize, TransposeRole>, node_idx: usize) -> bool {
+fn reads_original_axes(roles: &BTreeMap<usize, TransposeRole>, node_idx: usize) -> bool {
     matches!(roles.get(&node_idx), Some(TransposeRole::Second | TransposeRole::Between(..)))
 }
 

@@ -101,7 +101,7 @@ impl Fold {
                 let Some(()) = affine.transpose(node) else { break };
                 transposed.push(node.input[0].clone());
             } else {
-                let Some(next) = affine.behind(index, node, input_idx) else { break };
+                let Some(next) = affine.followed_by(index, node, input_idx) else { break };
                 folded.push((node_idx, input_idx));
                 last = Some((next.clone(), transposed.len()));
                 affine = next;
@@ -128,7 +128,7 @@ struct Affine {
 impl Affine {
     /// Returns the chain extended by a node that reads the output as its input `input_idx`; `None` if the node cannot
     /// be folded.
-    fn behind(&self, index: &GraphIndex, node: &NodeProto, input_idx: usize) -> Option<Affine> {
+    fn followed_by(&self, index: &GraphIndex, node: &NodeProto, input_idx: usize) -> Option<Affine> {
         let mut next = self.clone();
         let channels = next.gain.iter_mut().zip(&mut next.shift);
         if node.op_type() == "BatchNormalization" {

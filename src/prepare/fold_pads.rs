@@ -21,7 +21,7 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     let index = GraphIndex::new(graph);
     let mut folded = Vec::new();
     for (node_idx, pad) in graph.node.iter().enumerate() {
-        let Some(amounts) = zeros_in_space(&index, pad) else { continue };
+        let Some(amounts) = spatial_zero_padding(&index, pad) else { continue };
         let output = &pad.output[0];
         let readers = index.consumers(output);
         let sums: Option<Vec<(usize, Vec<i64>)>> = readers
@@ -55,7 +55,7 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
 
 /// Returns the amounts of zeros that a Pad adds before and after each spatial axis, `[before…, after…]`; `None` for
 /// other nodes and other Pads.
-fn zeros_in_space(index: &GraphIndex, pad: &NodeProto) -> Option<Vec<i64>> {
+fn spatial_zero_padding(index: &GraphIndex, pad: &NodeProto) -> Option<Vec<i64>> {
     let given = |slot: usize| pad.input.get(slot).filter(|name| !name.is_empty());
     let is_zero = given(2).is_none_or(|value| index.floats(value).is_some_and(|values| values == [0.0]));
     let is_plain = pad.op_type() == "Pad" && node::is_standard(pad) && given(3).is_none();

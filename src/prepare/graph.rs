@@ -101,7 +101,7 @@ impl PreparedGraph {
             changes.extend(multiply_and_add(&mut model)?);
         }
         // Placement and all later stages follow tensors from node to node, and would never end in a cycle.
-        onnx::check_sound(&model)?;
+        onnx::check_topology(&model)?;
         let opset = [before, default_opset(&model)?];
         let mut value_info = ValueInfos::of_model(&model);
         let parsed = Parsed::new(&model, shapes).and_then(|mut parsed| {

@@ -23,7 +23,7 @@ type Columns = Vec<Vec<Vec<f32>>>;
 pub fn search(trials: &PixelTrials) -> Result<Option<String>> {
     let all = trials.spread(trials.images.len());
     let tried: Vec<PixelValues> = std::iter::once(trials.given.clone()).chain(trials.usual()).collect();
-    let of_values = |values: &PixelValues| trials.of_images(&all, values, |image| Ok(image.brighter(1.0)), columns);
+    let of_values = |values: &PixelValues| trials.run_images(&all, values, |image| Ok(image.brighter(1.0)), columns);
     let of_tried: Vec<Vec<Columns>> = tried.iter().map(of_values).collect::<Result<_>>()?;
     let scores: Vec<Vec<Vec<f32>>> = scores(&of_tried);
     if scores[0].iter().all(Vec::is_empty) {
@@ -31,7 +31,7 @@ pub fn search(trials: &PixelTrials) -> Result<Option<String>> {
     }
     let sets = bootstraps(&all);
     let shares = |of_images: &Vec<Vec<f32>>| -> Vec<f64> {
-        let sum = |scores: &Vec<f32>| scores.iter().map(|score| of_yes(f64::from(*score))).sum();
+        let sum = |scores: &Vec<f32>| scores.iter().map(|score| binary_entropy(f64::from(*score))).sum();
         let entropies: Vec<f64> = of_images.iter().map(sum).collect();
         sets.iter().map(|set| share(of_images, &entropies, set)).collect()
     };
@@ -43,7 +43,7 @@ pub fn search(trials: &PixelTrials) -> Result<Option<String>> {
     let percent = |i: usize| 100.0 * shares[i][0];
     Ok(Some(format!(
         "perhaps {}: with it, images explain {:.1} % of the entropy of the scores instead of {:.1} %, on {}",
-        tried[best].spelled(),
+        tried[best].to_options(),
         percent(best),
         percent(0),
         count(all.len(), "image"),
@@ -102,12 +102,12 @@ fn share(of_images: &[Vec<f32>], entropies: &[f64], set: &[usize]) -> f64 {
     for &image in set {
         sums.iter_mut().zip(&of_images[image]).for_each(|(sum, score)| *sum += f64::from(*score));
     }
-    let of_means: f64 = sums.into_iter().map(|sum| of_yes(sum / n)).sum();
+    let of_means: f64 = sums.into_iter().map(|sum| binary_entropy(sum / n)).sum();
     let explained = of_means - set.iter().map(|&image| entropies[image]).sum::<f64>() / n;
     if of_means > 0.0 { explained / of_means } else { 0.0 }
 }
 
 /// Returns the entropy of a binary event with probability `p`, in nats.
-fn of_yes(p: f64) -> f64 {
+fn binary_entropy(p: f64) -> f64 {
     entropy(&[p, 1.0 - p])
 }

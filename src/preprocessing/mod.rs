@@ -132,7 +132,7 @@ pub fn better_pixel_values(
     let trials = PixelTrials { engine: Parsed::new(&model, shapes)?.build(&observed)?, ..trials };
     Ok(match norms::search(&trials, &norms)? {
         Some((better, sentence)) => {
-            PixelVerdict::Better(BetterPixels { given: trials.given.spelled(), better, sentence, n_runs })
+            PixelVerdict::Better(BetterPixels { given: trials.given.to_options(), better, sentence, n_runs })
         }
         None => PixelVerdict::Fit,
     })
@@ -176,7 +176,7 @@ impl PixelTrials<'_> {
 
     /// Calls `run` on all threads, with each image at `indices` after `changed` and preprocessing with `values`.
     /// Results are in the order of `indices`.
-    fn of_images<T: Send>(
+    fn run_images<T: Send>(
         &self,
         indices: &[usize],
         values: &PixelValues,
@@ -254,12 +254,12 @@ impl BetterScores {
             [] => String::new(),
             ref names => format!(" (as in {})", quoted(names)),
         };
-        let better = format!("{}{presets}", values.spelled());
+        let better = format!("{}{presets}", values.to_options());
         let sentence = format!(
             "the network tells classes apart clearly better with {better}: {after:.2} nats, not {before:.2}, on {}",
             count(trials.images.len(), "image")
         );
-        BetterPixels { given: trials.given.spelled(), better, sentence, n_runs }
+        BetterPixels { given: trials.given.to_options(), better, sentence, n_runs }
     }
 }
 

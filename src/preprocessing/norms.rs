@@ -79,8 +79,8 @@ pub fn search(trials: &PixelTrials, norms: &[Norm]) -> Result<Option<(String, St
     // All scales that are not clearly worse than the best one are named.
     let alike = better.iter().filter(|(figures, _)| !is_clearly_higher(best, figures));
     let spelled = alike.map(|(_, values)| match values.presets()[..] {
-        [] => values.spelled(),
-        ref names => format!("{} (as in {})", values.spelled(), quoted(names)),
+        [] => values.to_options(),
+        ref names => format!("{} (as in {})", values.to_options(), quoted(names)),
     });
     let spelled = spelled.collect::<Vec<String>>().join(" or ");
     let sentence = format!(
@@ -104,7 +104,7 @@ fn moments(trials: &PixelTrials, norms: &[Norm], indices: &[usize], values: &Pix
         })?;
         Ok(moments)
     };
-    let of_images = trials.of_images(indices, values, |image| Ok(image.brighter(1.0)), run)?;
+    let of_images = trials.run_images(indices, values, |image| Ok(image.brighter(1.0)), run)?;
     Ok(indices.iter().copied().zip(of_images).collect())
 }
 

@@ -38,7 +38,7 @@ pub fn search(trials: &PixelTrials, outputs: &[EvaluatedOutput]) -> Result<Optio
     let usual = trials.usual();
     let others: Vec<Scores> = if given.are_class_scores {
         let others = usual.map(|values| Scores::of_no_image(trials, values)).collect();
-        let others = left_over(trials, &mut given, others, outputs)?;
+        let others = remaining_candidates(trials, &mut given, others, outputs)?;
         if others.is_empty() {
             return Ok(Some(None));
         }
@@ -80,7 +80,7 @@ pub fn search(trials: &PixelTrials, outputs: &[EvaluatedOutput]) -> Result<Optio
 
 /// Runs `given` and the candidates in rounds of more and more images, and drops candidates that are worse than `given`
 /// by the margin. Returns the remaining candidates, which were run on all images.
-fn left_over(
+fn remaining_candidates(
     trials: &PixelTrials,
     given: &mut Scores,
     mut others: Vec<Scores>,
@@ -145,7 +145,7 @@ impl Scores {
     /// output has the shape of class scores.
     fn add(&mut self, trials: &PixelTrials, indices: &[usize], outputs: &[EvaluatedOutput]) -> Result<bool> {
         let same = |image: &FittedImage| Ok(image.brighter(1.0));
-        let rows = trials.of_images(indices, &self.values, same, |session, array| run(session, array, outputs))?;
+        let rows = trials.run_images(indices, &self.values, same, |session, array| run(session, array, outputs))?;
         let Some(rows) = rows.into_iter().collect::<Option<Vec<ScoreRow>>>() else { return Ok(false) };
         let Some(first) = rows.first() else { return Ok(true) };
         let output = FloatOutput {
@@ -168,7 +168,7 @@ impl Scores {
             [FittedImage::mirrored_and_cropped, |image| Ok(image.brighter(BRIGHTER))];
         for (changed, change) in self.changed.iter_mut().zip(changes) {
             let rows =
-                trials.of_images(indices, &self.values, change, |session, array| run(session, array, outputs))?;
+                trials.run_images(indices, &self.values, change, |session, array| run(session, array, outputs))?;
             for (&index, row) in indices.iter().zip(rows.into_iter().flatten()) {
                 changed[index] = probabilities(&row.scores);
             }

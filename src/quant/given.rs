@@ -14,7 +14,7 @@ pub struct GivenRange {
 
 impl GivenRange {
     /// Returns the range for `grid`, such that a grid like the file's gets the file's scale.
-    pub fn on(&self, grid: &Grid) -> Range {
+    pub fn for_grid(&self, grid: &Grid) -> Range {
         match self.amax {
             Some(amax) if grid.signed && grid.symmetry == Symmetry::Symmetric => Range::symmetric(amax),
             _ => self.range,
@@ -25,7 +25,7 @@ impl GivenRange {
     ///
     /// # Errors
     /// If the scale is negative or not finite, or the grid has less than 2 or more than 16 bits.
-    pub fn of_grid(scale: f64, zero_point: i64, bits: u64, signed: bool) -> Result<GivenRange> {
+    pub fn from_params(scale: f64, zero_point: i64, bits: u64, signed: bool) -> Result<GivenRange> {
         ensure!(scale.is_finite() && scale >= 0.0, "scale is {scale}, expected a finite number of 0 or more");
         ensure!((2..=16).contains(&bits), "has {bits} bits, expected 2 to 16");
         let (q_min, q_max) = match signed {

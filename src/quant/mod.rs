@@ -121,7 +121,7 @@ impl Grid {
 
     /// Returns the grid with power-of-two scales only rounded up: a scale that is rounded down clips the range.
     #[must_use]
-    pub fn never_narrower(self) -> Grid {
+    pub fn with_scales_rounded_up(self) -> Grid {
         let power_of_two = self.scale_rule.power_of_two.map(|_| PotRounding::Ceil);
         Grid { scale_rule: ScaleRule { power_of_two, ..self.scale_rule }, ..self }
     }

@@ -278,7 +278,7 @@ fn describe_figures(judged: &Judged) -> String {
 fn describe_change(metric: &str, [before, after]: [f64; 2], deviation: f64) -> String {
     let metric = metrics::by_name(metric).unwrap_or(SQNR);
     let decimals = metric.decimals;
-    format!("{} {before:.decimals$} -> {} (± {deviation:.decimals$})", metric.title, metric.spelled(after))
+    format!("{} {before:.decimals$} -> {} (± {deviation:.decimals$})", metric.title, metric.with_unit(after))
 }
 
 fn describe_mixed(mixed: &Mixed) -> String {

@@ -106,7 +106,7 @@ pub fn task_lines(report: &TaskReport, n_samples: usize) -> Vec<String> {
     // The mAP comes last, beside that of the float model. Not every network has all figures of its task.
     let measured = |metric: &Metric| {
         let value = report.metrics.get(metric.name).and_then(Value::as_f64)?;
-        Some(format!("{} {}", metric.title, metric.spelled(value)))
+        Some(format!("{} {}", metric.title, metric.with_unit(value)))
     };
     let mut parts: Vec<String> = of_task.clone().filter(|it| **it != COCO_MAP).filter_map(measured).collect();
     if let (true, Some(metric)) = (parts.is_empty(), of_task.clone().next()) {
@@ -170,7 +170,7 @@ pub fn comparison(report: &OutputReport) -> String {
         let Some(value) = report.metrics.get(metric.name).and_then(Value::as_f64) else { continue };
         parts.push(match *metric == SQNR && report.sqnr_db.is_none() {
             true => "equal".to_string(),
-            false => format!("{} {}", metric.title, metric.spelled(value)),
+            false => format!("{} {}", metric.title, metric.with_unit(value)),
         });
     }
     if !is_known {
@@ -182,7 +182,7 @@ pub fn comparison(report: &OutputReport) -> String {
     let lowest = report.groups.iter().min_by(|a, b| a.overlap.total_cmp(&b.overlap));
     let lowest = lowest.filter(|_| is_known && report.groups.len() > 1);
     let lowest = lowest
-        .map(|lowest| format!("; lowest overlap {} of {}", OVERLAP.spelled(lowest.overlap), lowest.group.describe()));
+        .map(|lowest| format!("; lowest overlap {} of {}", OVERLAP.with_unit(lowest.overlap), lowest.group.describe()));
     format!("{}: {}{}{}", report.tensor, parts.join(", "), lowest.unwrap_or_default(), top1.unwrap_or_default())
 }
 

@@ -1,7 +1,7 @@
 //! Lines of `mqq diff`.
 
 use super::count;
-use crate::difference::{ByOperator, Differences, MovedScale, OnlyIn, OtherType};
+use crate::difference::{ByOperator, Differences, MovedScale, OneSided, OtherType};
 
 /// Returns the lines: a summary, then at most `limit` names of each kind of difference.
 pub fn difference_lines(differences: &Differences, limit: usize) -> Vec<String> {
@@ -25,7 +25,7 @@ pub fn difference_lines(differences: &Differences, limit: usize) -> Vec<String> 
     let other = |other: &OtherType| format!("{}: {} -> {}", other.tensor, other.types[0], other.types[1]);
     add(format!("other type: {}", count(types.len(), "tensor")), types.iter().map(other).collect());
     add(format!("moved: {}", count(scales.len(), "tensor")), scales.iter().map(moved).collect());
-    let mut both = |what: &str, names: &OnlyIn<String>, noun: &str| {
+    let mut both = |what: &str, names: &OneSided<String>, noun: &str| {
         for (model, names) in [("the first", &names.a), ("the second", &names.b)] {
             add(format!("{what} {model} only: {}", count(names.len(), noun)), names.clone());
         }

@@ -2,7 +2,7 @@
 
 use super::{Verbosity, count, findings};
 use crate::check::{Finding, Severity};
-use crate::doctor::{ENOUGH_SHARE, Examined, RangesByImages};
+use crate::doctor::{ENOUGH_SHARE, Examined, RangeAgreement};
 use crate::pipeline::Diagnosis;
 use crate::statistics::UntilStable;
 use serde::Serialize;
@@ -26,7 +26,7 @@ pub struct DoctorReport {
     pub(super) findings: Vec<Finding>,
     pub(super) examined: Vec<ExaminedReport>,
     /// The share of the ranges by number of samples.
-    pub(super) ranges_by_samples: Vec<RangesByImages>,
+    pub(super) ranges_by_samples: Vec<RangeAgreement>,
     /// The rounds of samples until the backend's ranges are stable.
     pub(super) until_stable: Option<UntilStable>,
 }

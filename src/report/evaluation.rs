@@ -96,9 +96,9 @@ pub fn evaluation_lines(report: &EvaluationReport) -> Vec<String> {
             let n = count(*n_values, "value");
             parts.push(format!("NaN or infinite: {n}, first for `{first_sample}`"));
         }
-        parts.extend(output.top1_percent.map(|value| format!("{} {}", TOP1.title, TOP1.spelled(value))));
+        parts.extend(output.top1_percent.map(|value| format!("{} {}", TOP1.title, TOP1.with_unit(value))));
         parts.extend(
-            output.top5_percent.map(|value| format!("{} {}", LABELLED_TOP5.title, LABELLED_TOP5.spelled(value))),
+            output.top5_percent.map(|value| format!("{} {}", LABELLED_TOP5.title, LABELLED_TOP5.with_unit(value))),
         );
         parts.extend(output.range.map(|[min, max]| format!("{min:.4} to {max:.4}")));
         if let (Some(n), Some(classes)) = (output.n_classes, &output.classes) {
@@ -110,7 +110,7 @@ pub fn evaluation_lines(report: &EvaluationReport) -> Vec<String> {
     };
     let mut lines: Vec<String> = report.outputs.iter().map(output).collect();
     if let Some(task) = &report.task {
-        let map = task.coco_map.map(|map| format!(", {} {}", COCO_MAP.title, COCO_MAP.spelled(map)));
+        let map = task.coco_map.map(|map| format!(", {} {}", COCO_MAP.title, COCO_MAP.with_unit(map)));
         let found = task.n_found.map(|n| format!(", boxes found: {n}"));
         let figures = format!("{}{}", map.unwrap_or_default(), found.unwrap_or_default());
         lines.push(format!("task {}{figures}", task.evaluated.describe()));

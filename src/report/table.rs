@@ -22,7 +22,7 @@ const COLUMNS: &[TableColumn] = &[
     ("task", |result| {
         let task = &judged(result)["task"];
         let metric = metrics::by_name(task["metric"].as_str()?).ok()?;
-        Some(format!("{} {}", metric.title, metric.spelled(task["figures"][1].as_f64()?)))
+        Some(format!("{} {}", metric.title, metric.with_unit(task["figures"][1].as_f64()?)))
     }),
     ("on integers", |result| Some(format!("{:.1} %", 100.0 * result["summary"]["integer_share"].as_f64()?))),
     ("size", |result| Some(size(result["n_bytes"].as_u64()?))),

@@ -10,7 +10,7 @@ use serde_with::skip_serializing_none;
 /// Number of tensors to look at first.
 const N_FIRST: usize = 5;
 /// SQNR of a layer alone, in dB, below which an option is advised.
-const LOUD_DB: f64 = 30.0;
+const ADVICE_DB: f64 = 30.0;
 /// Share of saturated values above which a range is too narrow, in percent.
 const SATURATED_PERCENT: f64 = 0.1;
 /// Ratio of the largest absolute value to the root mean square above which a range is too wide for its values.
@@ -126,7 +126,7 @@ fn first(compared: &ComparedTensors) -> Vec<&ComparedTensor> {
 
 /// Returns the option that the tensor's figures suggest, if any.
 fn advice(tensor: &ComparedTensor) -> Option<SwitchAdvice> {
-    let added = tensor.added_sqnr_db().filter(|db| *db < LOUD_DB)?;
+    let added = tensor.added_sqnr_db().filter(|db| *db < ADVICE_DB)?;
     let name = &tensor.about.tensor;
     let saturated = tensor.saturated_percent().unwrap_or_default();
     let (is_of_range, crest) = (tensor.is_of_range(), tensor.crest());
@@ -141,7 +141,7 @@ fn advice(tensor: &ComparedTensor) -> Option<SwitchAdvice> {
             advice("--observer", "percentile", reason)
         }
         Some(layer) => {
-            let reason = format!("the layer of `{name}` alone leaves {}", SQNR.spelled(added));
+            let reason = format!("the layer of `{name}` alone leaves {}", SQNR.with_unit(added));
             advice("--exclude", layer, reason)
         }
         None => None,

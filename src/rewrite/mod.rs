@@ -33,7 +33,7 @@ impl QuantizedModel {
     ///
     /// # Errors
     /// If the change fails.
-    pub fn changed(mut self, change: impl FnOnce(&mut ModelProto) -> Result<()>) -> Result<QuantizedModel> {
+    pub fn with_edit(mut self, change: impl FnOnce(&mut ModelProto) -> Result<()>) -> Result<QuantizedModel> {
         change(&mut self.0)?;
         Ok(self)
     }

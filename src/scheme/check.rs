@@ -6,7 +6,7 @@ use super::{
     Axis, BiasRow, Catalog, Constraint, Granularity, OpRow, ParameterKind, QType, RuleCall, ScaleKind, Scheme,
     WeightStorage,
 };
-use crate::diag::{WithHint, controls, none_of};
+use crate::diag::{WithHint, is_unprintable, none_of};
 use crate::onnx::LAST_OPSET;
 use crate::quant::{Codes, Symmetry};
 use anyhow::anyhow;
@@ -25,7 +25,7 @@ pub(super) fn check(scheme: &Scheme, catalog: &Catalog) -> Result<(), Wrong> {
 
 fn check_one(scheme: &Scheme, catalog: &Catalog) -> Result<(), Wrong> {
     let name = &scheme.name;
-    let is_file_name = !name.is_empty() && !name.contains(['/', '\\']) && !name.chars().any(controls);
+    let is_file_name = !name.is_empty() && !name.contains(['/', '\\']) && !name.chars().any(is_unprintable);
     ensure(is_file_name, "name", || {
         format!(
             "found `{name}`, expected a name without slashes and control characters: output files are named after it"

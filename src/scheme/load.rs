@@ -3,7 +3,7 @@
 use super::layers::Layers;
 use super::wrong::{Wrong, wrong};
 use super::{Catalog, Scheme, check};
-use crate::diag::{WithHint, none_of, plain, suggesting};
+use crate::diag::{WithHint, in_plain_words, none_of, suggesting};
 use anyhow::{Context, Result, bail};
 use serde_path_to_error::Segment;
 use serde_yaml::Value;
@@ -129,7 +129,7 @@ fn from_value(value: Value) -> Result<Scheme, Wrong> {
             Segment::Enum { .. } | Segment::Unknown => None,
         };
         let at: Vec<String> = error.path().iter().filter_map(step).collect();
-        let mut message = plain(&error.into_inner().to_string());
+        let mut message = in_plain_words(&error.into_inner().to_string());
         let found = at.iter().try_fold(&value, |here, step| here.get(step.as_str())).and_then(Value::as_str);
         if let Some(found) = found.filter(|_| message.starts_with("expected")) {
             message = format!("found `{found}`, {message}");

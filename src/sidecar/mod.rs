@@ -5,13 +5,13 @@
 //! keys. Keys with the same meaning as in AIMET's encodings 2.0 have the same names.
 
 mod encoding;
-mod fill;
 pub mod packed;
 mod pair;
 mod read;
+mod record;
 mod schema;
 
-pub use fill::Record;
+pub use record::Record;
 pub use schema::{
     CalibrationRecord, Encoding, FloatNodeRecord, GraphRecord, HistogramRecord, InputRecord, ModelRecord, NodeRecord,
     OneOrMany, Producer, QuantizedRecord, RangesFrom, SCHEMA_VERSION, SchemeRecord, ShapesRecord, Sidecar,

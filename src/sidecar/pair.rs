@@ -12,7 +12,7 @@ impl Sidecar {
     }
 
     /// Whether this is the sidecar of the model at `model`. True if an earlier version of mqq wrote it without a hash.
-    pub fn is_of(&self, model: &Path) -> bool {
+    pub fn is_sidecar_of(&self, model: &Path) -> bool {
         let Some(record) = &self.quantized else { return true };
         sha256(model).is_ok_and(|found| found == record.sha256)
     }

@@ -2,7 +2,7 @@
 
 use super::packed::unpack;
 use super::schema::{Encoding, SCHEMA_VERSION, Sidecar};
-use crate::diag::{WithHint, plain};
+use crate::diag::{WithHint, in_plain_words};
 use crate::foreign;
 use crate::onnx::edit::{ModelEdit, NewValues};
 use crate::onnx::graph::GraphIndex;
@@ -46,7 +46,7 @@ impl Sidecar {
                 .hint("calibrate again with this version of mqq")
         );
         let sidecar: Sidecar = serde_json::from_value(value).map_err(|error| {
-            anyhow!("a key of schema_version {version} is missing or wrong: {}", plain(&error.to_string()))
+            anyhow!("a key of schema_version {version} is missing or wrong: {}", in_plain_words(&error.to_string()))
         })?;
         for encoding in sidecar.activation_encodings.iter().chain(&sidecar.param_encodings) {
             encoding.check().with_context(|| format!("tensor `{}`", encoding.name))?;

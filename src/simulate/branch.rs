@@ -20,11 +20,11 @@ pub struct Branch<'a> {
 impl Branch<'_> {
     /// Whether both candidates have the same inputs, weight and changes at the node, so that its outputs are equal.
     pub fn shares(&self, other: &Branch, at: &NodeAt) -> bool {
-        let (touched, of_other) = (self.hook.touched(), other.hook.touched());
+        let (changes, of_other) = (self.hook.changes(), other.hook.changes());
         let (a, b) = (&self.candidate, &other.candidate);
         let weights = match a.view().weight_of(at.node_idx, at.node) {
             None => true,
-            Some(_) if touched.weights || of_other.weights => false,
+            Some(_) if changes.weights || of_other.weights => false,
             Some(idx) => {
                 let (a, b) = (&a.plan.weights[idx], &b.plan.weights[idx]);
                 a.params == b.params && Arc::ptr_eq(&a.integers, &b.integers)
@@ -32,8 +32,8 @@ impl Branch<'_> {
         };
         let inputs = || at.runtime.iter().map(|name| (a.read(at, name), b.read(at, name)));
         a.first == b.first
-            && !(touched.others || of_other.others)
-            && touched.biases == of_other.biases
+            && !(changes.others || of_other.others)
+            && changes.biases == of_other.biases
             && weights
             && inputs().all(|(a, b)| a.iter().zip(b).all(|(a, b)| a.is(b)))
     }
@@ -55,7 +55,7 @@ impl Branch<'_> {
         candidate.new_bias = None;
         if candidate.view().weight_of(at.node_idx, at.node).is_some() {
             hook.weight(net, at, candidate)?;
-            let bias = if hook.touched().biases.is_some() { BiasOf::Model } else { BiasOf::Plan };
+            let bias = if hook.changes().biases.is_some() { BiasOf::Model } else { BiasOf::Plan };
             let outputs = candidate.run_layer(net, at, bias)?;
             return hook.outputs(net, at, candidate, outputs);
         }

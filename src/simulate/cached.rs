@@ -4,7 +4,7 @@
 //! these is its cache key. A plan that differs in one layer costs only the nodes after that layer.
 
 use super::keyed::{KeyedPlan, KeyedWeight, hash_of, hash_params};
-use super::network::{Clips, Network};
+use super::network::{ClipImpl, Network};
 use super::prepared_nodes::PreparedNodes;
 use super::samples::{Samples, ShapeGroups};
 use super::single_node::{NamedValue, NodeRunner, SingleNode};
@@ -84,7 +84,7 @@ pub struct CachedNetwork<'a> {
     /// For each group, one value of every tensor that is not a constant, for its shape.
     examples: Vec<BTreeMap<&'a str, Value>>,
     /// For each group and node, the first group whose prepared node also fits this group.
-    alike: Vec<Vec<usize>>,
+    first_like: Vec<Vec<usize>>,
     /// Prepared nodes by position, hash of the weights, and first group that they fit.
     nodes: HashMap<(usize, u64, usize), Arc<NodeRunner>>,
     /// Whether the constants are so large that each node is prepared again for each run.
@@ -107,13 +107,13 @@ impl<'a> CachedNetwork<'a> {
         prepared: Option<&'a PreparedNodes>,
     ) -> Result<CachedNetwork<'a>> {
         let first = samples.values.first().context("there are no samples")?;
-        let mut net = Network::new(model, Clips::ByEngine)?;
+        let mut net = Network::new(model, ClipImpl::ByEngine)?;
         net.prepared = prepared;
         let n_bytes: usize =
             net.graph.initializer.iter().filter_map(|tensor| tensor.raw_data.as_ref()).map(Bytes::len).sum();
         let is_large = n_bytes > MAX_CONSTANTS;
-        let (runtime, groups, examples, alike, nodes) = Default::default();
-        let mut network = CachedNetwork { net, runtime, groups, examples, alike, nodes, is_large };
+        let (runtime, groups, examples, first_like, nodes) = Default::default();
+        let mut network = CachedNetwork { net, runtime, groups, examples, first_like, nodes, is_large };
         let first: BTreeMap<&str, &Value> = samples.names.iter().map(String::as_str).zip(first).collect();
         network.group_of(&first);
         network.prepare(0)?;
@@ -126,7 +126,7 @@ impl<'a> CachedNetwork<'a> {
         if group == self.examples.len() {
             let names = self.net.graph.input.iter().map(|input| input.name());
             self.examples.push(names.filter_map(|name| Some((name, (*inputs.get(name)?).clone()))).collect());
-            self.alike.push(Vec::with_capacity(self.net.graph.node.len()));
+            self.first_like.push(Vec::with_capacity(self.net.graph.node.len()));
         }
         group
     }
@@ -151,8 +151,12 @@ impl<'a> CachedNetwork<'a> {
         self.nodes.retain(|(_, _, of), _| *of != OF_ALL);
         let graph = self.net.graph;
         for (node_idx, node) in graph.node.iter().enumerate() {
-            if self.net.left_out.contains(&node_idx) {
-                self.alike.iter_mut().enumerate().skip(first).for_each(|(group, alike)| alike.push(group));
+            if self.net.skipped_nodes.contains(&node_idx) {
+                self.first_like
+                    .iter_mut()
+                    .enumerate()
+                    .skip(first)
+                    .for_each(|(group, first_like)| first_like.push(group));
                 self.runtime.extend((first == 0).then(Vec::new));
             } else {
                 self.prepare_node(node_idx, node, first)?;
@@ -187,8 +191,8 @@ impl<'a> CachedNetwork<'a> {
         for group in first..self.examples.len() {
             let inputs = |group: usize| self.inputs_of(group, &runtime);
             let is_like = |other: &usize| self.net.is_alike(node, [(*other, &inputs(*other)), (group, &inputs(group))]);
-            let alike = (0..group).find(is_like).unwrap_or(group);
-            self.alike[group].push(alike);
+            let first_like = (0..group).find(is_like).unwrap_or(group);
+            self.first_like[group].push(first_like);
         }
         let is_constant = Network::makes_constants(node, &runtime);
         let is_of_initializers = self.net.is_of_initializers(node, &runtime);
@@ -236,7 +240,7 @@ impl<'a> CachedNetwork<'a> {
     ) -> Result<SingleNode> {
         let id = hash_of(|h| weights.iter().for_each(|weight| weight.id.hash(h)));
         let of_all = (node_idx, id, OF_ALL);
-        let key = |group: usize| (node_idx, id, self.alike[group][node_idx]);
+        let key = |group: usize| (node_idx, id, self.first_like[group][node_idx]);
         let is_known = |group: &usize| self.nodes.contains_key(&of_all) || self.nodes.contains_key(&key(*group));
         if !groups.iter().all(is_known) {
             let replaced = weights.iter().map(|weight| dequantized(weight.planned)).collect::<Result<Vec<_>>>()?;
@@ -248,9 +252,9 @@ impl<'a> CachedNetwork<'a> {
                 Some(runner) => _ = made.insert(OF_ALL, runner),
                 None => {
                     for &group in groups {
-                        let alike = self.alike[group][node_idx];
-                        if !self.nodes.contains_key(&key(group)) && !made.contains_key(&alike) {
-                            made.insert(alike, self.net.runner(node, group, inputs[group], &replaced)?);
+                        let first_like = self.first_like[group][node_idx];
+                        if !self.nodes.contains_key(&key(group)) && !made.contains_key(&first_like) {
+                            made.insert(first_like, self.net.runner(node, group, inputs[group], &replaced)?);
                         }
                     }
                 }
@@ -259,8 +263,10 @@ impl<'a> CachedNetwork<'a> {
             self.nodes.extend(made);
         }
         let runner = |group: usize| {
-            let known =
-                self.nodes.get(&of_all).or_else(|| self.nodes.get(&(node_idx, id, *self.alike[group].get(node_idx)?)));
+            let known = self
+                .nodes
+                .get(&of_all)
+                .or_else(|| self.nodes.get(&(node_idx, id, *self.first_like[group].get(node_idx)?)));
             known.filter(|_| groups.contains(&group)).cloned()
         };
         Ok(SingleNode::of_groups((0..self.examples.len()).map(runner).collect()))

@@ -4,7 +4,7 @@ use super::samples::SampleLayout;
 use crate::engine::Value;
 use crate::heads::TaskHead;
 use crate::metrics::{
-    EvaluatedOutput, FloatOutput, Metric, OutputPair, PreparedMetrics, SamplePair, SampleSums, centred,
+    EvaluatedOutput, FloatOutput, Metric, OutputPair, PreparedMetrics, SamplePair, SampleSums, center_along,
 };
 use anyhow::Result;
 use rayon::prelude::*;
@@ -21,8 +21,8 @@ pub struct EvaluatedFloat {
 
 /// Returns the value by which an output is evaluated: centered where the output asks for that, always float32.
 fn evaluated(output: &EvaluatedOutput, value: &Value) -> Result<Value> {
-    match (output.centred, value.f32s()) {
-        (Some(axis), Some(values)) => Value::from_f32(value.shape(), centred(values, value.shape(), axis)),
+    match (output.centered_axis, value.f32s()) {
+        (Some(axis), Some(values)) => Value::from_f32(value.shape(), center_along(values, value.shape(), axis)),
         (_, Some(_)) => Ok(value.clone()),
         // Heads read class numbers as floats.
         (_, None) => Value::from_f32(value.shape(), value.to_f32s()?),

@@ -20,7 +20,7 @@ pub struct TensorAt<'w> {
 
 /// The parts of a candidate that a hook changes. Candidates with equal changes share a node's result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Touched {
+pub struct HookChanges {
     /// Whether weights of layers change.
     pub weights: bool,
     /// Name of the change of biases; equal names have equal changes.
@@ -32,8 +32,8 @@ pub struct Touched {
 /// Changes a candidate during a pass. Nodes run in order, each on all samples at once.
 pub trait LayerHook {
     /// Returns the parts of the candidate that the hook changes.
-    fn touched(&self) -> Touched {
-        Touched::default()
+    fn changes(&self) -> HookChanges {
+        HookChanges::default()
     }
 
     /// Whether the hook reads the inputs of layers, in the float network or the candidate. Inputs are then kept until
@@ -44,7 +44,7 @@ pub trait LayerHook {
 
     /// Whether every node of the candidate reads the values of the float network, so that the error of a tensor comes
     /// from its producer alone. The pass must run the float network.
-    fn starts_from_float(&self) -> bool {
+    fn runs_on_float_inputs(&self) -> bool {
         false
     }
 

@@ -1,8 +1,8 @@
 //! The parts that the float network and every quantized one share: the graph, its constants, its nodes one by one.
 
 use super::channels::ActivationBounds;
-use super::left_out::SimulatedPart;
 use super::prepared_nodes::PreparedNodes;
+use super::simulated_part::SimulatedPart;
 use super::single_node::{NamedValue, NodeRunner, OneNodeModel, SingleNode, open_dims};
 use crate::engine::Value;
 use crate::onnx::graph::GraphIndex;
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Operators that the engine runs as fast with open dimensions. A node is then prepared once for samples of all shapes.
-const OPEN: &[&str] = &[
+const OPEN_DIM_OPS: &[&str] = &[
     "Add", "Cast", "Clip", "Div", "Erf", "Exp", "Gather", "Gelu", "Gemm", "Identity", "LayerNormalization", "MatMul",
     "Mul", "Neg", "Pow", "ReduceMean", "Relu", "Reshape", "Sigmoid", "Softmax", "Sqrt", "Squeeze", "Sub", "Tanh",
     "Transpose", "Unsqueeze", "Where",
@@ -21,7 +21,7 @@ const OPEN: &[&str] = &[
 
 /// The implementation of float32 Relu and Clip. The two differ for NaN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Clips {
+pub enum ClipImpl {
     /// mqq's own, in place.
     InPlace,
     /// The engine's, as for every other node. It copies the input.
@@ -36,16 +36,16 @@ pub struct Network<'a> {
     /// Names of the outputs that are simulated.
     pub outputs: Vec<&'a str>,
     /// Positions of nodes that are not simulated.
-    pub(super) left_out: BTreeSet<usize>,
+    pub(super) skipped_nodes: BTreeSet<usize>,
     /// Producers and readers of tensors.
     pub index: GraphIndex<'a>,
     /// Initializers, and tensors computed from them alone.
     constants: BTreeMap<String, TensorProto>,
     /// Tensors computed from shapes, for each group of samples with equal shapes.
-    of_shapes: Vec<BTreeMap<String, TensorProto>>,
+    shape_constants: Vec<BTreeMap<String, TensorProto>>,
     /// The group of each sample.
     groups: Vec<usize>,
-    clips: Clips,
+    clip_impl: ClipImpl,
     /// Prepared nodes that other networks share.
     pub(super) prepared: Option<&'a PreparedNodes>,
 }
@@ -58,23 +58,34 @@ impl<'a> Network<'a> {
     ///
     /// # Errors
     /// If the model has no graph.
-    pub fn new(model: &'a ModelProto, clips: Clips) -> Result<Network<'a>> {
+    pub fn new(model: &'a ModelProto, clip_impl: ClipImpl) -> Result<Network<'a>> {
         let graph = model.graph.as_ref().context("model has no graph")?;
-        let SimulatedPart { left_out, outputs } = SimulatedPart::of(model)?;
+        let SimulatedPart { skipped_nodes, outputs } = SimulatedPart::of(model)?;
         let constants = graph.initializer.iter().map(|t| (t.name().to_string(), t.clone())).collect();
-        let (index, of_shapes, groups) = (GraphIndex::new(graph), Vec::new(), Vec::new());
-        Ok(Network { model, graph, outputs, left_out, index, constants, of_shapes, groups, clips, prepared: None })
+        let (index, shape_constants, groups) = (GraphIndex::new(graph), Vec::new(), Vec::new());
+        Ok(Network {
+            model,
+            graph,
+            outputs,
+            skipped_nodes,
+            index,
+            constants,
+            shape_constants,
+            groups,
+            clip_impl,
+            prepared: None,
+        })
     }
 
     /// Whether some nodes are not simulated.
     pub(super) fn is_partial(&self) -> bool {
-        !self.left_out.is_empty()
+        !self.skipped_nodes.is_empty()
     }
 
     /// Returns the nodes that are simulated, with their positions.
     pub(super) fn nodes(&self) -> impl Iterator<Item = (usize, &'a NodeProto)> + use<'a> {
-        let left_out = self.left_out.clone();
-        self.graph.node.iter().enumerate().filter(move |(node_idx, _)| !left_out.contains(node_idx))
+        let skipped_nodes = self.skipped_nodes.clone();
+        self.graph.node.iter().enumerate().filter(move |(node_idx, _)| !skipped_nodes.contains(node_idx))
     }
 
     /// Returns the group of each sample: samples of one group have equal shapes.
@@ -85,7 +96,7 @@ impl<'a> Network<'a> {
     /// Sets the group of each sample.
     pub(super) fn set_groups(&mut self, groups: Vec<usize>, n_groups: usize) {
         self.groups = groups;
-        self.of_shapes.resize_with(n_groups.max(self.of_shapes.len()), BTreeMap::new);
+        self.shape_constants.resize_with(n_groups.max(self.shape_constants.len()), BTreeMap::new);
     }
 
     /// Returns examples of the tensors `names`: for each group, the values of its first sample for which `value`
@@ -95,7 +106,7 @@ impl<'a> Network<'a> {
         names: &[&'v str],
         value: impl Fn(&str, usize) -> Option<&'v Value>,
     ) -> GroupExamples<'v> {
-        let mut examples: GroupExamples = vec![None; self.of_shapes.len()];
+        let mut examples: GroupExamples = vec![None; self.shape_constants.len()];
         for (sample, &group) in self.groups.iter().enumerate() {
             if examples[group].is_none() {
                 let named = |name: &&'v str| Some(NamedValue { name, value: value(name, sample)? });
@@ -107,19 +118,19 @@ impl<'a> Network<'a> {
 
     /// Whether all values of a group have one shape. `values` begin with sample `first`.
     pub(super) fn have_shapes_of_inputs(&self, values: &[Value], first: usize) -> bool {
-        let mut seen: Vec<Option<&[usize]>> = vec![None; self.of_shapes.len()];
+        let mut seen: Vec<Option<&[usize]>> = vec![None; self.shape_constants.len()];
         let mut grouped = values.iter().zip(&self.groups[first..]);
         grouped.all(|(value, &group)| *seen[group].get_or_insert(value.shape()) == value.shape())
     }
 
     /// Whether the tensor `name` is known to be constant so far.
     pub fn is_constant(&self, name: &str) -> bool {
-        self.constants.contains_key(name) || self.of_shapes.iter().any(|known| known.contains_key(name))
+        self.constants.contains_key(name) || self.shape_constants.iter().any(|known| known.contains_key(name))
     }
 
     /// Returns a constant, for samples of a group.
     fn constant(&self, name: &str, group: usize) -> Option<&TensorProto> {
-        self.of_shapes.get(group).and_then(|known| known.get(name)).or_else(|| self.constants.get(name))
+        self.shape_constants.get(group).and_then(|known| known.get(name)).or_else(|| self.constants.get(name))
     }
 
     /// Returns the inputs of a node that are not constants, each once. `exists` tells whether a tensor exists.
@@ -145,8 +156,8 @@ impl<'a> Network<'a> {
         Ok(runtime)
     }
 
-    /// Whether a node with these inputs at run time has constant outputs. Shapes are fixed in a group of samples, so that
-    /// tensors computed from shapes alone are constant there.
+    /// Whether a node with these inputs at run time has constant outputs. Shapes are fixed in a group of samples, so
+    /// that tensors computed from shapes alone are constant there.
     pub(super) fn makes_constants(node: &NodeProto, runtime: &[&str]) -> bool {
         runtime.is_empty() || matches!(node.op_type(), "Shape" | "Size")
     }
@@ -162,7 +173,7 @@ impl<'a> Network<'a> {
     /// If a value has a type that initializers cannot have.
     pub(super) fn add_constants(&mut self, node: &NodeProto, group: Option<usize>, outputs: Vec<Value>) -> Result<()> {
         let constants = match group {
-            Some(group) => &mut self.of_shapes[group],
+            Some(group) => &mut self.shape_constants[group],
             None => &mut self.constants,
         };
         for (name, value) in node.output.iter().filter(|name| !name.is_empty()).zip(outputs) {
@@ -175,8 +186,9 @@ impl<'a> Network<'a> {
     /// constants are equal.
     pub(super) fn is_alike(&self, node: &NodeProto, [a, b]: [(usize, &[NamedValue]); 2]) -> bool {
         let shapes = a.1.iter().map(|input| input.value.shape()).eq(b.1.iter().map(|input| input.value.shape()));
-        let of_shapes = |group: usize, name: &str| self.of_shapes.get(group).and_then(|known| known.get(name));
-        shapes && node.input.iter().all(|name| of_shapes(a.0, name) == of_shapes(b.0, name))
+        let shape_constant =
+            |group: usize, name: &str| self.shape_constants.get(group).and_then(|known| known.get(name));
+        shapes && node.input.iter().all(|name| shape_constant(a.0, name) == shape_constant(b.0, name))
     }
 
     /// Prepares the node as a model of its own for each group of samples, for inputs like the examples. `replaced`
@@ -223,8 +235,8 @@ impl<'a> Network<'a> {
     }
 
     /// Prepares the node as one model with open dimensions for groups of samples, each with examples of its inputs.
-    /// Returns `None` where the groups do not differ, the operator is not in [`OPEN`], the node reads tensors computed
-    /// from shapes, or the engine refuses open dimensions.
+    /// Returns `None` where the groups do not differ, the operator is not in [`OPEN_DIM_OPS`], the node reads tensors
+    /// computed from shapes, or the engine refuses open dimensions.
     pub(super) fn open_runner(
         &self,
         node: &NodeProto,
@@ -233,10 +245,11 @@ impl<'a> Network<'a> {
         replaced: &[TensorProto],
     ) -> Option<Arc<NodeRunner>> {
         let (&[first, ref others @ ..], &[inputs, ref other_inputs @ ..]) = (groups, examples) else { return None };
-        let reads_shapes = node.input.iter().any(|name| self.of_shapes.iter().any(|known| known.contains_key(name)));
+        let reads_shapes =
+            node.input.iter().any(|name| self.shape_constants.iter().any(|known| known.contains_key(name)));
         let mut others = others.iter().zip(other_inputs);
         let differ = others.any(|(&group, others)| !self.is_alike(node, [(first, inputs), (group, others)]));
-        if !OPEN.contains(&node.op_type()) || reads_shapes || !differ {
+        if !OPEN_DIM_OPS.contains(&node.op_type()) || reads_shapes || !differ {
             return None;
         }
         self.prepare(node, self.constants_of(node, first, replaced), inputs, &open_dims(examples)?).ok()
@@ -265,7 +278,7 @@ impl<'a> Network<'a> {
         inputs: &[NamedValue],
         replaced: &[TensorProto],
     ) -> Result<Arc<NodeRunner>> {
-        if let (Clips::InPlace, Some(bounds), [input]) = (self.clips, self.activation_bounds(node), inputs)
+        if let (ClipImpl::InPlace, Some(bounds), [input]) = (self.clip_impl, self.activation_bounds(node), inputs)
             && input.value.f32s().is_some()
         {
             return Ok(Arc::new(NodeRunner::Clip(bounds)));

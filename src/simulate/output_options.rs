@@ -15,9 +15,9 @@ static NO_HEAD: HeadRequest = HeadRequest { task: None, head: None };
 
 /// The error that the user's task or head does not fit the network; its cause has the reason.
 #[derive(Debug)]
-pub struct Unfit;
+pub struct HeadMismatch;
 
-impl fmt::Display for Unfit {
+impl fmt::Display for HeadMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("--task and --head do not fit the network")
     }
@@ -46,7 +46,7 @@ impl OutputOptions<'_> {
     /// of the network's, so that a user's head that does not fit gives `None`, too.
     ///
     /// # Errors
-    /// [`Unfit`] if the user's head does not fit, or no head of the user's task fits.
+    /// [`HeadMismatch`] if the user's head does not fit, or no head of the user's task fits.
     pub fn head(
         &self,
         outputs: &[EvaluatedOutput],
@@ -74,7 +74,7 @@ impl OutputOptions<'_> {
         match self.head.resolve(&images, self.input) {
             // The user's head is for the outputs of the whole network.
             Err(_) if is_partial => Ok(None),
-            head => head.context(Unfit),
+            head => head.context(HeadMismatch),
         }
     }
 }

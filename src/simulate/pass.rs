@@ -9,13 +9,13 @@ use super::branch::Branch;
 use super::candidate::Candidate;
 use super::evaluated::EvaluatedFloat;
 use super::hook::{LayerHook, NoHook, TensorAt};
-use super::left_out::simulated_graph;
-use super::network::{Clips, Network};
+use super::network::{ClipImpl, Network};
 use super::node::NodeAt;
 use super::output_options::OutputOptions;
 use super::prepared_nodes::PreparedNodes;
 use super::reference::FloatReference;
 use super::samples::{Samples, ShapeGroups};
+use super::simulated_part::simulated_graph;
 use crate::engine::Value;
 use crate::metrics::{EvaluatedOutput, OVERLAPS, SQNR, of_task};
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto};
@@ -45,7 +45,7 @@ pub struct ForwardPass<'a> {
     /// Live tensors of the float network, one value per sample.
     float: BTreeMap<String, Vec<Value>>,
     /// Reference values of the float network, which is then not run.
-    known: Option<&'a FloatReference>,
+    reference: Option<&'a FloatReference>,
     /// Reference values to keep for other passes.
     kept: Option<FloatReference>,
     on_float: Option<Box<OnFloat<'a>>>,
@@ -72,18 +72,18 @@ impl<'a> ForwardPass<'a> {
     /// # Errors
     /// If the model has no graph.
     pub fn new(model: &'a ModelProto, n_tune: usize) -> Result<ForwardPass<'a>> {
-        let net = Network::new(model, Clips::InPlace)?;
+        let net = Network::new(model, ClipImpl::InPlace)?;
         let simulated = simulated_graph(model)?;
         let mut uses_left: BTreeMap<&str, usize> = BTreeMap::new();
         let inputs = net.nodes().flat_map(|(_, node)| &node.input).map(String::as_str);
         inputs.chain(net.outputs.iter().copied()).for_each(|name| *uses_left.entry(name).or_default() += 1);
         let options = OutputOptions::default();
-        let evaluated = EvaluatedOutput::in_front_of_softmax(&simulated, options.axes);
+        let evaluated = EvaluatedOutput::with_softmax_inputs(&simulated, options.axes);
         // Evaluated tensors are kept until the pass has ended.
         for output in &evaluated {
             uses_left.iter_mut().filter(|(name, _)| **name == output.tensor).for_each(|(_, left)| *left += 1);
         }
-        let (float, known, kept, on_float, tick, branches) = Default::default();
+        let (float, reference, kept, on_float, tick, branches) = Default::default();
         Ok(ForwardPass {
             net,
             simulated,
@@ -92,7 +92,7 @@ impl<'a> ForwardPass<'a> {
             evaluated,
             options,
             float,
-            known,
+            reference,
             kept,
             on_float,
             tick,
@@ -111,7 +111,7 @@ impl<'a> ForwardPass<'a> {
     /// Sets the user's options for the evaluation of outputs.
     #[must_use]
     pub fn evaluated_with(mut self, options: OutputOptions<'a>) -> ForwardPass<'a> {
-        self.evaluated = EvaluatedOutput::in_front_of_softmax(&self.simulated, options.axes);
+        self.evaluated = EvaluatedOutput::with_softmax_inputs(&self.simulated, options.axes);
         self.options = options;
         self
     }
@@ -125,7 +125,7 @@ impl<'a> ForwardPass<'a> {
 
     /// Evaluates on all samples, including those that hooks learn from.
     #[must_use]
-    pub fn evaluated_by_all(mut self) -> ForwardPass<'a> {
+    pub fn evaluated_on_all_samples(mut self) -> ForwardPass<'a> {
         self.evaluate_from = 0;
         self
     }
@@ -133,14 +133,17 @@ impl<'a> ForwardPass<'a> {
     /// Takes channel sums and evaluated tensors from `reference`, kept by another pass over the same samples, and does
     /// not run the float network.
     #[must_use]
-    pub fn knowing(mut self, reference: Option<&'a FloatReference>) -> ForwardPass<'a> {
-        self.known = reference;
+    pub fn with_reference(mut self, reference: Option<&'a FloatReference>) -> ForwardPass<'a> {
+        self.reference = reference;
         self
     }
 
     /// Calls `on_float` for every tensor of the float network, with its values per sample. Its errors end the pass.
     #[must_use]
-    pub fn telling(mut self, on_float: impl FnMut(&Network, &str, &[Value]) -> Result<()> + 'a) -> ForwardPass<'a> {
+    pub fn on_float_tensor(
+        mut self,
+        on_float: impl FnMut(&Network, &str, &[Value]) -> Result<()> + 'a,
+    ) -> ForwardPass<'a> {
         self.on_float = Some(Box::new(on_float));
         self
     }
@@ -183,7 +186,7 @@ impl<'a> ForwardPass<'a> {
             let made = first.iter().map(|&first| values[first..].to_vec()).collect();
             let shared: Vec<SharedWith> =
                 (0..first.len()).map(|k| first[..k].iter().position(|f| *f == first[k])).collect();
-            let float = if self.known.is_some() { Vec::new() } else { values };
+            let float = if self.reference.is_some() { Vec::new() } else { values };
             self.store(name, float, made, &shared)?;
         }
         for (node_idx, node) in self.net.nodes() {
@@ -205,9 +208,9 @@ impl<'a> ForwardPass<'a> {
         if self.branches.is_empty() {
             return Ok(());
         }
-        let known = self.known.and_then(|known| known.evaluated.clone());
-        let float = match known {
-            Some(known) => known,
+        let evaluated = self.reference.and_then(|reference| reference.evaluated.clone());
+        let float = match evaluated {
+            Some(evaluated) => evaluated,
             None => {
                 let values = |output: &EvaluatedOutput| self.float.get(&output.tensor).cloned().unwrap_or_default();
                 let values: Vec<Vec<Value>> = self.evaluated.iter().map(values).collect();
@@ -263,7 +266,7 @@ impl<'a> ForwardPass<'a> {
             let Branch { candidate, hook } = &mut rest[0];
             let at = TensorAt { name, float: &float, quantized: &values, n_tune: self.n_tune };
             hook.tensor(&self.net, &at, candidate)?;
-            if hook.starts_from_float() {
+            if hook.runs_on_float_inputs() {
                 candidate.store(&self.net, name, float[candidate.first..].to_vec(), None)?;
             } else {
                 candidate.store(&self.net, name, values, shared)?;
@@ -312,7 +315,7 @@ impl<'a> ForwardPass<'a> {
     fn sources(&self, at: &NodeAt) -> Vec<BranchSource> {
         let of_branch = |(k, branch): (usize, &Branch)| BranchSource {
             shared: self.branches[..k].iter().position(|other| branch.shares(other, at)),
-            reads_float: self.known.is_none() && at.single.is_some() && branch.reads_float(at, &self.float),
+            reads_float: self.reference.is_none() && at.single.is_some() && branch.reads_float(at, &self.float),
         };
         self.branches.iter().enumerate().map(of_branch).collect()
     }
@@ -325,11 +328,11 @@ impl<'a> ForwardPass<'a> {
         let examples = self.net.examples(&runtime, |name, sample| self.value(name, sample));
         let branch = self.branches.first();
         let is_layer = branch.is_some_and(|b| b.candidate.view().weight_of(node_idx, node).is_some());
-        let is_run = self.known.is_none() || !is_layer;
+        let is_run = self.reference.is_none() || !is_layer;
         let single = is_run.then(|| self.net.single_node(node, &examples, &[])).transpose()?;
         let are_kept = is_layer && self.branches.iter().any(|branch| branch.hook.reads_inputs());
         let last = if are_kept { Vec::new() } else { self.last_read(node, &runtime) };
-        let sums = self.known.and_then(|known| known.sums(node_idx, self.n_tune));
+        let sums = self.reference.and_then(|known| known.sums(node_idx, self.n_tune));
         let at = NodeAt {
             node_idx,
             node,
@@ -348,7 +351,7 @@ impl<'a> ForwardPass<'a> {
                 last.iter().for_each(|name| branch.candidate.free(name));
             }
         }
-        let float = match (&single, self.known) {
+        let float = match (&single, self.reference) {
             (Some(single), None) => single.run_all(self.take_float(&runtime, &last), self.net.groups())?,
             _ => Vec::new(),
         };

@@ -47,7 +47,7 @@ impl Acceptance {
     /// Returns the reason to reject a change; `None` to accept it. A NaN or infinite figure is never a gain.
     pub fn rejects(self, change: &Gain) -> Option<String> {
         let (gain, deviation) = (change.gain(), change.deviation);
-        if change.is_unknown || !gain.is_finite() || !deviation.is_finite() {
+        if change.has_non_finite || !gain.is_finite() || !deviation.is_finite() {
             return Some("an output has values that are NaN or infinite".to_string());
         }
         let is_small = self.is_seconded && deviation <= SMALL;
@@ -65,12 +65,12 @@ impl Acceptance {
             return Some(format!("it recovers less than {} % of the loss", 100.0 * self.least_share));
         }
         if let Some(task) = change.task.filter(|task| self.is_harmed(task.gain(), task.deviation)) {
-            let [before, after] = task.figures.map(|figure| task.metric.spelled(figure));
+            let [before, after] = task.figures.map(|figure| task.metric.with_unit(figure));
             return Some(format!("worse at the task: {} {before} -> {after}", task.metric.title));
         }
         let worst = change.groups.iter().filter(|group| self.is_harmed(group.gain(), group.deviation));
         let worst = worst.min_by(|a, b| a.gain().total_cmp(&b.gain()))?;
-        let [before, after] = worst.figures.map(|figure| change.metric.spelled(figure));
+        let [before, after] = worst.figures.map(|figure| change.metric.with_unit(figure));
         Some(format!("worse at {}: {} {before} -> {after}", worst.name, change.metric.title))
     }
 
@@ -80,7 +80,7 @@ impl Acceptance {
         let (gain, deviation) = (change.gain(), change.deviation);
         let is_worth_it = !OVERLAPS.contains(&change.metric) || gain + deviation >= WORTH;
         let is_within = gain > 0.0 && gain < self.gain * deviation;
-        !change.is_unknown && is_within && is_worth_it && change.sqnr_db[1] > change.sqnr_db[0]
+        !change.has_non_finite && is_within && is_worth_it && change.sqnr_db[1] > change.sqnr_db[0]
     }
 
     /// Whether a gain with this standard deviation is a loss beyond chance.

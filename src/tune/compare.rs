@@ -116,9 +116,9 @@ impl Compared<'_> {
             kept: &kept,
         };
         let contexts: Vec<LayerContext> = choices.iter().map(context).collect();
-        let pass = ForwardPass::new(model, samples.len())?.evaluated_with(self.outputs).evaluated_by_all();
+        let pass = ForwardPass::new(model, samples.len())?.evaluated_with(self.outputs).evaluated_on_all_samples();
         let pass = pass.sharing(self.prepared).reporting(self.stage.0, self.stage.1);
-        let mut pass = pass.knowing(known.as_ref());
+        let mut pass = pass.with_reference(known.as_ref());
         for context in &contexts {
             pass = pass.with(Candidate::new(plan.clone(), 0)?, Hooks::of(context)?);
         }

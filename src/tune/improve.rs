@@ -196,7 +196,7 @@ pub fn choose(
             let outcomes = vec![MethodOutcome::skipped(method.name, format!("{error:#}"))];
             Chosen { outcomes, ..Chosen::default() }
         });
-        calibration.take(statistics);
+        calibration.set_statistics(statistics);
         all.outcomes.extend(outcomes);
         all.observer = observer.or(all.observer);
     }

@@ -10,7 +10,7 @@ use crate::onnx::proto::ModelProto;
 use crate::place::Placement;
 use crate::plan::QuantPlan;
 use crate::quant::ChannelScaling;
-use crate::simulate::{Candidate, LayerHook, Network, NodeAt, Samples, TensorAt, Touched};
+use crate::simulate::{Candidate, HookChanges, LayerHook, Network, NodeAt, Samples, TensorAt};
 use crate::statistics::TensorStatistics;
 use anyhow::{Context as _, Result};
 use serde::{Serialize, Serializer};
@@ -275,8 +275,8 @@ impl<'a> Hooks<'a> {
 }
 
 impl LayerHook for Hooks<'_> {
-    fn touched(&self) -> Touched {
-        self.0.iter().map(|hook| hook.touched()).fold(Touched::default(), |all, one| Touched {
+    fn changes(&self) -> HookChanges {
+        self.0.iter().map(|hook| hook.changes()).fold(HookChanges::default(), |all, one| HookChanges {
             weights: all.weights || one.weights,
             biases: all.biases.or(one.biases),
             others: all.others || one.others,

@@ -85,7 +85,7 @@ struct ErrorObserver<'a> {
 }
 
 impl LayerHook for ErrorObserver<'_> {
-    fn starts_from_float(&self) -> bool {
+    fn runs_on_float_inputs(&self) -> bool {
         self.is_alone
     }
 

@@ -15,7 +15,7 @@ use crate::onnx::proto::GraphProto;
 use crate::place::{BiasQuantizer, Placement};
 use crate::plan::{QuantPlan, decide_biases};
 use crate::scheme::Scheme;
-use crate::simulate::{Candidate, Samples, Unfit};
+use crate::simulate::{Candidate, HeadMismatch, Samples};
 use anyhow::{Context, Result, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,7 +52,7 @@ pub fn tune_planned(setup: Setup, planned: &mut PlannedModel, known: Option<&Eva
         (first, _) => first.map(|tried| taken_over(planned, tuning, tried)).transpose(),
     });
     match tuned {
-        Err(error) if !error.is::<Unfit>() => {
+        Err(error) if !error.is::<HeadMismatch>() => {
             planned.warnings.push(format!("tuning skipped: {error:#}"));
             Ok(None)
         }
@@ -103,7 +103,7 @@ fn taken_over(planned: &mut PlannedModel, tuning: Tuning, tried: Tried) -> Resul
 
 /// Warns of outputs that are NaN or infinite with the untuned plan, which prevents tuning.
 fn warn_of_unknown(warnings: &mut Vec<String>, plain: &Measurement) {
-    for output in plain.unknown_outputs() {
+    for output in plain.non_finite_outputs() {
         warnings.push(format!(
             "output `{output}`: the simulated quantized network has NaN or infinite values, so no tuning was accepted"
         ));

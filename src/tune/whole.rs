@@ -42,7 +42,7 @@ impl Lowest {
 
     /// Returns a text such as `overlap 0.123`.
     pub fn spelled(&self) -> String {
-        format!("{} {}", self.metric.title, self.metric.spelled(self.figure))
+        format!("{} {}", self.metric.title, self.metric.with_unit(self.figure))
     }
 }
 
@@ -91,7 +91,7 @@ fn measure(setup: Setup, planned: &PlannedModel, samples: Samples, tuned: &Tuned
         .evaluated_with(setup.outputs)
         .sharing(setup.prepared)
         .reporting(setup.progress, "comparison with the model without changes");
-    let mut candidates = pass.knowing(Some(&tuned.reference)).with(candidate, NoHook).run(samples)?;
+    let mut candidates = pass.with_reference(Some(&tuned.reference)).with(candidate, NoHook).run(samples)?;
     candidates.pop().and_then(|candidate| candidate.measured).context("internal error: a pass that measured nothing")
 }
 

@@ -190,7 +190,7 @@ fn images_fill_a_batch() {
     let dataset = open_with(&folder, &["a.png", "b.png"], &pair, &with("scale: 1")).unwrap();
     assert_eq!(f32s(&dataset.load(0).unwrap()[0].values), [0., 0., 0., 1., 1., 1.]);
     let path = |name: &str| folder.path().join(name).display().to_string();
-    assert_eq!((dataset.batch(), dataset.parts(0)), (2, vec![path("a.png"), path("b.png")]));
+    assert_eq!((dataset.batch(), dataset.entry_names(0)), (2, vec![path("a.png"), path("b.png")]));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Channels of tensors and of weights.
 
-use mqq::equalize::{ChannelStatistics, Channels, Way, passed};
+use mqq::equalize::{ChannelStatistics, Channels, FlowDirection, channels_beyond};
 use mqq::onnx::proto::{AttributeProto, NodeProto};
 use mqq::onnx::weight_channels::WeightChannels;
 use mqq::quant::ChannelScaling;
@@ -9,12 +9,12 @@ use mqq::quant::ChannelScaling;
 fn what_few_values_show_is_not_all_there_is() {
     let mut statistic = ChannelStatistics::new(Channels { axis: 0, run: 1, first: 0, n: 4 });
     statistic.observe(&[4, 1], &[0.0, 0.1, -3.0, 8.0]);
-    assert_eq!(statistic.least_reach(0.0), 3.0 * 32.0 / 33.0);
+    assert_eq!(statistic.minimum_range(0.0), 3.0 * 32.0 / 33.0);
     (0..31).for_each(|_| statistic.observe(&[4, 1], &[0.0; 4]));
-    assert_eq!(statistic.least_reach(0.0), 1.5);
-    assert_eq!((statistic.least_reach(0.25), statistic.least_reach(0.75)), (1.5, 2.25));
+    assert_eq!(statistic.minimum_range(0.0), 1.5);
+    assert_eq!((statistic.minimum_range(0.25), statistic.minimum_range(0.75)), (1.5, 2.25));
     let nothing = ChannelStatistics::new(Channels { axis: 0, run: 1, first: 0, n: 2 });
-    assert_eq!(nothing.least_reach(0.25), 0.0);
+    assert_eq!(nothing.minimum_range(0.25), 0.0);
 }
 
 #[test]
@@ -65,23 +65,23 @@ fn a_flattened_plane_is_a_run() {
     let (planes, flat) = ([1, 6, 2, 5], [1, 60]);
     let runs = Channels { run: 10, ..PLANES };
     let flatten = node("Flatten", &[]);
-    assert_eq!(passed(&flatten, &[], PLANES, &planes, &flat, Way::Forward), Some(runs));
-    assert_eq!(passed(&flatten, &[], runs, &flat, &planes, Way::Backward), Some(PLANES));
+    assert_eq!(channels_beyond(&flatten, &[], PLANES, &planes, &flat, FlowDirection::Forward), Some(runs));
+    assert_eq!(channels_beyond(&flatten, &[], runs, &flat, &planes, FlowDirection::Backward), Some(PLANES));
     // Half a plane per row: the channels still follow each other; across rows they do not.
-    let halves = passed(&flatten, &[], PLANES, &planes, &[1, 12, 5], Way::Forward);
+    let halves = channels_beyond(&flatten, &[], PLANES, &planes, &[1, 12, 5], FlowDirection::Forward);
     assert_eq!(halves, Some(Channels { run: 2, ..PLANES }));
-    assert_eq!(passed(&flatten, &[], PLANES, &planes, &[1, 4, 15], Way::Forward), None);
+    assert_eq!(channels_beyond(&flatten, &[], PLANES, &planes, &[1, 4, 15], FlowDirection::Forward), None);
 }
 
 #[test]
 fn what_mixes_channels_or_measures_them_passes_nothing() {
     for op_type in ["Sigmoid", "Softmax", "DepthToSpace", "LRN", "Tanh"] {
         let shape = [1, 6, 2, 5];
-        assert_eq!(passed(&node(op_type, &[]), &[], PLANES, &shape, &shape, Way::Forward), None);
+        assert_eq!(channels_beyond(&node(op_type, &[]), &[], PLANES, &shape, &shape, FlowDirection::Forward), None);
     }
     let last = Channels { axis: 3, run: 1, first: 0, n: 5 };
     let pool = node("MaxPool", &[]);
-    assert_eq!(passed(&pool, &[], last, &[1, 6, 2, 5], &[1, 6, 2, 5], Way::Forward), None);
+    assert_eq!(channels_beyond(&pool, &[], last, &[1, 6, 2, 5], &[1, 6, 2, 5], FlowDirection::Forward), None);
 }
 
 #[test]
@@ -94,9 +94,9 @@ fn a_tensor_is_divided_by_the_factors_of_its_channels() {
 #[test]
 fn a_transpose_moves_the_axis() {
     let transpose = node("Transpose", &[]);
-    let moved = passed(&transpose, &[], PLANES, &[1, 6, 2], &[2, 6, 1], Way::Forward);
+    let moved = channels_beyond(&transpose, &[], PLANES, &[1, 6, 2], &[2, 6, 1], FlowDirection::Forward);
     assert_eq!(moved, Some(PLANES));
     let last = Channels { axis: 2, run: 1, first: 0, n: 4 };
-    let moved = passed(&transpose, &[], last, &[1, 6, 4], &[4, 6, 1], Way::Forward);
+    let moved = channels_beyond(&transpose, &[], last, &[1, 6, 4], &[4, 6, 1], FlowDirection::Forward);
     assert_eq!(moved, Some(Channels { axis: 0, ..last }));
 }

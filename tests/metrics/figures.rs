@@ -82,8 +82,8 @@ fn a_stricter_bound_ends_at_the_best_figure() {
 
 #[test]
 fn figures_are_spelled_with_their_unit() {
-    assert_eq!((SQNR.spelled(37.096), COSINE.spelled(0.999_91)), ("37.10 dB".into(), "0.9999".into()));
-    assert_eq!((AGREEMENT.spelled(99.96), TOP1.spelled(98.667)), ("100.0 %".into(), "98.67 %".into()));
+    assert_eq!((SQNR.with_unit(37.096), COSINE.with_unit(0.999_91)), ("37.10 dB".into(), "0.9999".into()));
+    assert_eq!((AGREEMENT.with_unit(99.96), TOP1.with_unit(98.667)), ("100.0 %".into(), "98.67 %".into()));
 }
 
 #[test]

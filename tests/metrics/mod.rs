@@ -48,7 +48,7 @@ fn about(name: &str) -> EvaluatedOutput {
     EvaluatedOutput {
         name: name.to_string(),
         tensor: name.to_string(),
-        centred: None,
+        centered_axis: None,
         is_float: true,
         is_scores: None,
         is_selected: false,

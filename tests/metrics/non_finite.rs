@@ -1,7 +1,7 @@
 //! Values that are NaN or infinite, and outputs in front of a Softmax.
 
 use super::{INF, NAN, assert_near, db, figure};
-use mqq::metrics::{NonFinite, NonFiniteCounts, SQNR, centred};
+use mqq::metrics::{NonFinite, NonFiniteCounts, SQNR, center_along};
 
 fn counts(position: usize, name: &str, float: &[f32], quantized: &[f32]) -> NonFiniteCounts {
     NonFiniteCounts::of((position, name), float, quantized)
@@ -50,7 +50,7 @@ fn samples_add_up_in_any_order() {
 #[test]
 fn a_constant_in_front_of_a_softmax_is_no_error() {
     let (float, moved) = ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [2.0, 3.0, 4.0, 1.0, 2.0, 3.0]);
-    let centred = |values: &[f32]| centred(values, &[1, 2, 3], 2);
+    let centred = |values: &[f32]| center_along(values, &[1, 2, 3], 2);
     assert_eq!(centred(&float), [-1.0, 0.0, 1.0, -1.0, 0.0, 1.0]);
     assert_eq!(centred(&moved), centred(&float));
     let third = centred(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.5]);
@@ -64,7 +64,7 @@ fn only_differences_along_the_axis_count_where_an_output_is_centred() {
     let shape = [2, 3, 2];
     let values: Vec<f32> = (0..12).map(|i| ((i * 7) % 11) as f32).collect();
     for (axis, inner) in [(0, 6), (1, 2), (2, 1)] {
-        let found = centred(&values, &shape, axis);
+        let found = center_along(&values, &shape, axis);
         let n = shape[axis as usize];
         for first in (0..12).filter(|i| i / inner % n == 0) {
             let line = |values: &[f32]| (0..n).map(|k| f64::from(values[first + k * inner])).collect::<Vec<_>>();
@@ -73,14 +73,14 @@ fn only_differences_along_the_axis_count_where_an_output_is_centred() {
             let moved = before[0] - after[0];
             assert!(before.iter().zip(&after).all(|(a, b)| (a - b - moved).abs() < 1e-5), "{axis}");
         }
-        assert_eq!(centred(&values, &shape, axis - 3), found);
+        assert_eq!(center_along(&values, &shape, axis - 3), found);
     }
-    assert_eq!(centred(&[], &[1, 0], 1), [0.0; 0]);
+    assert_eq!(center_along(&[], &[1, 0], 1), [0.0; 0]);
 }
 
 #[test]
 fn a_mask_in_front_of_a_softmax_is_no_error() {
-    let centred = |values: [f32; 3]| centred(&values, &[1, 3], 1);
+    let centred = |values: [f32; 3]| center_along(&values, &[1, 3], 1);
     let float = centred([-INF, 2.0, 4.0]);
     assert_eq!(float, [-INF, -1.0, 1.0]);
     // Errors of 0.5 each about the mean of what is no mask.

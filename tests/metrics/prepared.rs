@@ -105,7 +105,7 @@ fn a_metric_that_was_not_prepared_has_no_figure() {
     let measured = measured(&[SQNR], &[compared("a", &[1, 1], &[(&[1.0], &[1.0])]), compared("b", &[1, 1], &[])]);
     assert_eq!(measured.figures(COSINE), [None, None]);
     assert_eq!((measured.mean(COSINE), measured.worst(COSINE)), (None, None));
-    assert!(measured.is_unknown(COSINE) && !measured.is_unknown(SQNR));
+    assert!(measured.has_non_finite(COSINE) && !measured.has_non_finite(SQNR));
     assert!(measured.prepared().groups().is_empty());
     assert_eq!(measured.prepared().outputs(), ["a", "b"]);
 }
@@ -151,13 +151,13 @@ fn values_that_are_no_numbers_are_told_by_output() {
         .map(|(name, pair)| (name, [good, pair]));
     let outputs: Vec<Compared> = outputs.iter().map(|(name, pairs)| compared(name, &[1, 2], pairs)).collect();
     let all = measured(&[OVERLAP, SQNR], &outputs);
-    assert_eq!(all.unknown_outputs(), ["nan", "infinite"]);
-    assert!(all.is_unknown(SQNR));
+    assert_eq!(all.non_finite_outputs(), ["nan", "infinite"]);
+    assert!(all.has_non_finite(SQNR));
     let sound = measured(&[SQNR, MAX_ERROR], &[compared("y", &[1, 2], &[good, masked])]);
-    assert!(!sound.is_unknown(SQNR) && !sound.is_unknown(MAX_ERROR) && sound.unknown_outputs().is_empty());
+    assert!(!sound.has_non_finite(SQNR) && !sound.has_non_finite(MAX_ERROR) && sound.non_finite_outputs().is_empty());
     // Numbers, however far off.
     let far = measured(&[SQNR], &[compared("y", &[1, 2], &[(&[0.0, 0.0], &[1.0, 2.0])])]);
-    assert!(!far.is_unknown(SQNR) && far.unknown_outputs().is_empty());
+    assert!(!far.has_non_finite(SQNR) && far.non_finite_outputs().is_empty());
 }
 
 #[test]

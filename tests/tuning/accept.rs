@@ -18,7 +18,7 @@ fn change(gain: f64, deviation: f64, groups: &[(f64, f64)]) -> Gain {
         groups: groups.iter().map(group).collect(),
         task: None,
         sqnr_db: [0.0; 2],
-        is_unknown: false,
+        has_non_finite: false,
     }
 }
 
@@ -87,7 +87,7 @@ fn what_could_not_be_measured_is_no_gain() {
         for acceptance in [CHANGE, NARROW, WHOLE] {
             assert!(!accepts(acceptance, unknown, 0.0, &[]) && !accepts(acceptance, 1.0, unknown, &[]));
             assert!(!accepts(acceptance, 1.0, 0.0, &[(f64::NAN, 0.0)]));
-            assert!(acceptance.rejects(&Gain { is_unknown: true, ..change(0.5, 0.0, &[]) }).is_some());
+            assert!(acceptance.rejects(&Gain { has_non_finite: true, ..change(0.5, 0.0, &[]) }).is_some());
         }
     }
 }

@@ -35,7 +35,7 @@ fn add_non_finite(graph: &QdqGraph, report: &mut RuleReport) {
     let made = nodes.filter_map(|node| Some(node.output.first()?.as_str()));
     for name in initializers.chain(made) {
         // Another rule, `positive_scales`, reports the scales of Q/DQ.
-        let mut uses = graph.operators_behind(name);
+        let mut uses = graph.operators_reading(name);
         uses.retain(|(node, _)| !matches!(node.op_type(), "QuantizeLinear" | "DequantizeLinear"));
         let Some((node, _)) = uses.first().copied() else { continue };
         let Some(Ok(values)) = graph.constant(name).map(scale_values) else { continue };

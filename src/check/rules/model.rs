@@ -2,7 +2,7 @@
 
 use super::{Check, Finding, RuleReport, Severity};
 use crate::check::{QdqGraph, QdqNode, QdqOperator};
-use crate::onnx::check_sound;
+use crate::onnx::check_topology;
 use crate::onnx::inputs::is_open;
 use crate::onnx::proto::{ModelProto, NodeProto};
 use crate::scheme::{ParameterKind, RuleCall};
@@ -17,7 +17,7 @@ pub const SOUND_GRAPH: Check = Check {
 };
 
 fn sound_graph(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
-    if let Err(error) = check_sound(graph.model) {
+    if let Err(error) = check_topology(graph.model) {
         report.add(Finding::new("graph", format!("invalid ({error:#})"), "a valid graph"));
     }
 }

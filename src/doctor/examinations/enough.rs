@@ -18,7 +18,7 @@ const N_SETS: usize = 8;
 
 /// The agreement of ranges from some of the samples with ranges from all.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct RangesByImages {
+pub struct RangeAgreement {
     /// Number of samples.
     pub n_samples: usize,
     /// Share of the tensors whose range from that many samples is at least 80 % of that from all, 0 to 1.
@@ -31,8 +31,8 @@ pub const ENOUGH_DATA: Examination = Examination {
     about: "ranges of tensors that still grow with the number of samples",
     examine: |facts| {
         let Some(data) = facts.data else { return Examined::Unknown(NO_DATA.to_string()) };
-        let by_images = ranges_by_images(data);
-        let found = match (by_images.iter().rev().nth(1), facts.until_stable) {
+        let agreement = range_agreement(data);
+        let found = match (agreement.iter().rev().nth(1), facts.until_stable) {
             _ if data.samples.len() < MIN_SAMPLES => count(data.samples.len(), "sample"),
             (_, Some(until_stable)) if until_stable.is_stable => return Examined::nothing(),
             (_, Some(until_stable)) => {
@@ -58,7 +58,7 @@ pub const ENOUGH_DATA: Examination = Examination {
 
 /// Returns the agreement for all samples, half of them, a quarter and so on, smallest number first. Empty without
 /// ranges.
-pub fn ranges_by_images(data: &DataSurvey) -> Vec<RangesByImages> {
+pub fn range_agreement(data: &DataSurvey) -> Vec<RangeAgreement> {
     let n = data.samples.len();
     let tensors: Vec<&[Extremes]> = data.tensors.iter().map(|tensor| &tensor.by_sample[..]).collect();
     let all: Vec<f64> = tensors.iter().map(|by_sample| width(by_sample.iter())).collect();
@@ -78,7 +78,7 @@ pub fn ranges_by_images(data: &DataSurvey) -> Vec<RangesByImages> {
             tensors.iter().zip(&all).filter(|pair| is_near((pair.0, pair.1))).count()
         };
         let n_near: usize = (0..N_SETS).map(|set| known_from(set * n / N_SETS)).sum();
-        RangesByImages { n_samples, share: n_near as f64 / (N_SETS * n_known) as f64 }
+        RangeAgreement { n_samples, share: n_near as f64 / (N_SETS * n_known) as f64 }
     };
     sizes.into_iter().map(of_size).collect()
 }

@@ -8,7 +8,7 @@ mod tail;
 mod target;
 mod weights;
 
-pub use enough::{ENOUGH_SHARE, RangesByImages, ranges_by_images};
+pub use enough::{ENOUGH_SHARE, RangeAgreement, range_agreement};
 
 use super::{Examination, Examined, Facts};
 

@@ -1,7 +1,7 @@
 //! Adds the ends of a group and their constants: weights, gains, factors per channel and summands.
 
 use super::super::edit::ScaledConstant;
-use super::{Channels, End, Growth, Reason, Stop, Way, input_axis};
+use super::{Channels, FlowDirection, GroupEnd, Growth, Reason, Stop, input_axis};
 use crate::onnx::edit::Entries;
 use crate::onnx::node::{self, node_name};
 use crate::onnx::proto::NodeProto;
@@ -47,11 +47,17 @@ impl Growth<'_> {
     }
 
     /// Adds a layer with a weight that produces or reads the tensor.
-    pub(super) fn layer(&mut self, node_idx: usize, tensor: &str, channels: Channels, way: Way) -> Result<(), Stop> {
+    pub(super) fn layer(
+        &mut self,
+        node_idx: usize,
+        tensor: &str,
+        channels: Channels,
+        direction: FlowDirection,
+    ) -> Result<(), Stop> {
         let node = &self.graph.node[node_idx];
         let weight_channels = self.weight_channels(node)?;
         let WeightChannels { n_in, n_out, inputs, outputs, .. } = weight_channels;
-        let is_reader = way == Way::Forward;
+        let is_reader = direction == FlowDirection::Forward;
         let (n, entries) = if is_reader { (n_in, inputs) } else { (n_out, outputs) };
         let axis = input_axis(node, self.shape(tensor)?.len());
         let turned = is_reader && node.op_type() == "Gemm" && node::int(node, "transA", 0) != 0;
@@ -65,15 +71,15 @@ impl Growth<'_> {
             }
             self.edit(bias, Entries::of_axis(1, n_out), channels, false)?;
         }
-        self.end(way, End::new(node_idx, 1, Some(weight_channels), tensor, channels));
+        self.end(direction, GroupEnd::new(node_idx, 1, Some(weight_channels), tensor, channels));
         Ok(())
     }
 
     /// Adds a node that produces or reads a tensor of the group.
-    fn end(&mut self, way: Way, end: End) {
-        match way {
-            Way::Forward => self.group.consumers.push(end),
-            Way::Backward => self.group.producers.push(end),
+    fn end(&mut self, direction: FlowDirection, end: GroupEnd) {
+        match direction {
+            FlowDirection::Forward => self.group.consumers.push(end),
+            FlowDirection::Backward => self.group.producers.push(end),
         }
     }
 
@@ -98,7 +104,7 @@ impl Growth<'_> {
             }
             self.edit(name, Entries::of_axis(1, channels.n_entries()), channels, false)?;
         }
-        self.end(Way::Backward, End::new(node_idx, 1, None, tensor, channels));
+        self.end(FlowDirection::Backward, GroupEnd::new(node_idx, 1, None, tensor, channels));
         Ok(())
     }
 
@@ -151,21 +157,21 @@ impl Growth<'_> {
         node_idx: usize,
         tensor: &str,
         channels: Channels,
-        way: Way,
+        direction: FlowDirection,
     ) -> Result<(), Stop> {
         let node = &self.graph.node[node_idx];
         let constant = self.constant_operand(node, channels)?;
-        let beyond: Vec<&str> = match (way, &constant) {
-            (Way::Forward, _) => vec![&node.output[0]],
-            (Way::Backward, Some((.., other))) => vec![other],
-            (Way::Backward, None) => node.input.iter().map(String::as_str).collect(),
+        let beyond: Vec<&str> = match (direction, &constant) {
+            (FlowDirection::Forward, _) => vec![&node.output[0]],
+            (FlowDirection::Backward, Some((.., other))) => vec![other],
+            (FlowDirection::Backward, None) => node.input.iter().map(String::as_str).collect(),
         };
         match (node.op_type(), constant) {
             ("Mul", Some((slot, Some(entries), _))) => {
-                let is_reader = way == Way::Forward;
+                let is_reader = direction == FlowDirection::Forward;
                 self.edit(&node.input[slot], entries, channels, is_reader)?;
                 let weight_channels = is_reader.then(|| WeightChannels::diagonal(channels.n_entries()));
-                self.end(way, End::new(node_idx, slot, weight_channels, tensor, channels));
+                self.end(direction, GroupEnd::new(node_idx, slot, weight_channels, tensor, channels));
                 return Ok(());
             }
             ("Mul", Some((_, None, _))) => {}

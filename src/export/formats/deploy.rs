@@ -7,13 +7,13 @@ use crate::onnx::graph::GraphIndex;
 use crate::onnx::names::Names;
 use crate::onnx::proto::{GraphProto, TensorProto};
 use crate::onnx::tensor;
-use crate::onnx::{check_sound, encode};
+use crate::onnx::{check_topology, encode};
 use crate::sidecar::Encoding;
 use anyhow::{Context, Result};
 
-/// The prepared model without Q/DQ: constants and batch normalization folded, every quantized weight clipped to the ends
-/// of its grid, per channel or block. A weight that other nodes read in float keeps its values, and the quantized uses read a
-/// clipped copy, `{weight}_clipped`.
+/// The prepared model without Q/DQ: constants and batch normalization folded, every quantized weight clipped to the
+/// ends of its grid, per channel or block. A weight that other nodes read in float keeps its values, and the quantized
+/// uses read a clipped copy, `{weight}_clipped`.
 pub(super) const FORMAT: Format = Format {
     name: "deploy",
     description: "float ONNX model with weights clipped to their ranges, for MQBench's files; needs the model",
@@ -32,7 +32,7 @@ fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
     for encoding in index.weights() {
         clip_weight(graph, &mut names, encoding)?;
     }
-    check_sound(&model)?;
+    check_topology(&model)?;
     encode(&model)
 }
 

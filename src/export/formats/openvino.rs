@@ -14,7 +14,7 @@ use crate::onnx::names::Names;
 use crate::onnx::node;
 use crate::onnx::proto::{GraphProto, OperatorSetIdProto, TensorProto};
 use crate::onnx::tensor;
-use crate::onnx::{check_sound, encode};
+use crate::onnx::{check_topology, encode};
 use crate::sidecar::Encoding;
 use anyhow::Result;
 
@@ -83,7 +83,7 @@ fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
         let set = OperatorSetIdProto { domain: Some(DOMAIN.into()), version: Some(1) };
         model.opset_import.push(set);
     }
-    check_sound(&model)?;
+    check_topology(&model)?;
     encode(&model)
 }
 

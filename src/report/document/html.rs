@@ -1,7 +1,7 @@
 //! Documents as one HTML page. Tables are HTML; a script draws charts and the graph.
 
 use super::form::{Body, Document, DocumentColumn, Section, TableCell};
-use crate::diag::{escaped, shown};
+use crate::diag::{escaped, printable};
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -109,7 +109,7 @@ fn table(title: &str, columns: &[DocumentColumn], rows: &[Vec<TableCell>]) -> St
 /// Escapes text for HTML. Characters that control a terminal are spelled out.
 fn literal(text: &str) -> String {
     let mut literal = String::with_capacity(text.len());
-    for char in shown(text).chars() {
+    for char in printable(text).chars() {
         match char {
             '&' => literal += "&amp;",
             '<' => literal += "&lt;",

@@ -56,7 +56,7 @@ fn summary(compared: &ComparedModels) -> Section {
         add("Task", task.evaluated.describe());
         for metric in METRICS {
             if let Some(value) = task.metrics.get(metric.name).and_then(Value::as_f64) {
-                add(metric.title, metric.spelled(value));
+                add(metric.title, metric.with_unit(value));
             }
         }
     }
@@ -108,7 +108,7 @@ fn groups(compared: &ComparedModels) -> Option<Section> {
 
 /// Returns the section with the tensors to look at first, and the option to try.
 fn first(report: &TensorsReport) -> Option<Section> {
-    let spelled = |db: Option<f64>| db.map_or("equal".to_string(), |db| SQNR.spelled(db));
+    let spelled = |db: Option<f64>| db.map_or("equal".to_string(), |db| SQNR.with_unit(db));
     let line = |row: &TensorFigures| {
         let layer =
             row.layer.as_ref().map_or("input".to_string(), |layer| format!("{layer} ({})", row.operators.join(", ")));

@@ -2,7 +2,7 @@
 
 use super::form::{Body, Chart, ChartMark, Document, DocumentColumn, Fact, Point, Section, Series, TableCell};
 use crate::check::Finding;
-use crate::doctor::RangesByImages;
+use crate::doctor::RangeAgreement;
 use crate::report::doctor::ExaminedReport;
 use crate::report::{DoctorReport, count};
 
@@ -58,7 +58,7 @@ fn examinations(report: &DoctorReport) -> Section {
 }
 
 fn ranges(report: &DoctorReport) -> Option<Section> {
-    let point = |ranges: &RangesByImages| Point {
+    let point = |ranges: &RangeAgreement| Point {
         x: ranges.n_samples as f64,
         y: 100.0 * ranges.share,
         y_low: None,

@@ -109,7 +109,7 @@ fn summary(sidecar: &Sidecar, network: &NodeFacts) -> Option<Section> {
         for (metric, figure, deviation) in figures.chain([(&judged.metric, judged.figures[1], judged.deviation)]) {
             if let Ok(metric) = metrics::by_name(metric) {
                 let decimals = metric.decimals;
-                let value = metric.spelled(figure);
+                let value = metric.with_unit(figure);
                 add(metric.title, format!("{value} (± {deviation:.decimals$} in the comparison with no change, {n})"));
             }
         }

@@ -1,7 +1,7 @@
 //! Documents as text for the terminal.
 
 use super::form::{Body, Chart, Document, DocumentColumn, Section, TableCell, TensorHistogram};
-use crate::diag::shown;
+use crate::diag::printable;
 use crate::report::statistics::bars;
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ const N_BAR: usize = 40;
 
 /// Returns the document as lines of text.
 pub fn render(document: &Document) -> String {
-    let mut text = format!("{}\n", shown(&document.title));
+    let mut text = format!("{}\n", printable(&document.title));
     for section in &document.sections {
         let body = section_body(section);
         if !body.is_empty() {
@@ -29,9 +29,9 @@ pub fn render(document: &Document) -> String {
 fn section_body(section: &Section) -> String {
     match &section.body {
         Body::Facts(facts) => {
-            facts.iter().map(|fact| format!("  {:<24} {}\n", fact.name, shown(&fact.value))).collect()
+            facts.iter().map(|fact| format!("  {:<24} {}\n", fact.name, printable(&fact.value))).collect()
         }
-        Body::Lines(lines) => lines.iter().map(|line| format!("  {}\n", shown(line))).collect(),
+        Body::Lines(lines) => lines.iter().map(|line| format!("  {}\n", printable(line))).collect(),
         Body::Table { columns, rows } => table(columns.iter().map(DocumentColumn::spelled).collect(), rows),
         Body::Chart(chart) => chart_bars(chart),
         // Only the HTML page shows the graph.
@@ -47,8 +47,10 @@ fn table(titles: Vec<String>, rows: &[Vec<TableCell>]) -> String {
         false => text,
     };
     let printed = &rows[..N_ROWS.min(rows.len())];
-    let cells: Vec<Vec<String>> =
-        printed.iter().map(|row| row.iter().map(|cell| cut(shown(&cell.spelled()).into_owned())).collect()).collect();
+    let cells: Vec<Vec<String>> = printed
+        .iter()
+        .map(|row| row.iter().map(|cell| cut(printable(&cell.spelled()).into_owned())).collect())
+        .collect();
     let width = |column: usize| {
         let of_cells = cells.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
         of_cells.chain([titles[column].chars().count()]).max().unwrap_or_default()
@@ -77,7 +79,7 @@ fn histograms(tensors: &[TensorHistogram]) -> String {
     for TensorHistogram { name, ends, shares, ranges } in tensors.iter().take(N_ROWS) {
         let [low, high] = ends.map(|end| TableCell::Number(f64::from(end)).spelled());
         let ranges: Vec<String> = ranges.iter().map(|range| format!("{} {}", range.name, range.spelled())).collect();
-        let _ = writeln!(text, "  {low:>10} |{}| {high:<10} {}: {}", bars(shares), shown(name), ranges.join(", "));
+        let _ = writeln!(text, "  {low:>10} |{}| {high:<10} {}: {}", bars(shares), printable(name), ranges.join(", "));
     }
     if tensors.len() > N_ROWS {
         let _ = writeln!(text, "  … {} more", tensors.len() - N_ROWS);
@@ -93,7 +95,8 @@ fn chart_bars(chart: &Chart) -> String {
     for point in series.points.iter().take(N_ROWS) {
         let share = if largest > 0.0 { (point.y / largest).clamp(0.0, 1.0) } else { 0.0 };
         let bar = "█".repeat((share * N_BAR as f64).round() as usize);
-        let _ = writeln!(text, "  {bar:<N_BAR$}  {:>8}  {}", TableCell::Number(point.y).spelled(), shown(&point.name));
+        let _ =
+            writeln!(text, "  {bar:<N_BAR$}  {:>8}  {}", TableCell::Number(point.y).spelled(), printable(&point.name));
     }
     if series.points.len() > N_ROWS {
         let _ = writeln!(text, "  … {} more", series.points.len() - N_ROWS);

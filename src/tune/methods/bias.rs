@@ -6,7 +6,7 @@ use crate::onnx::node::is_scaled;
 use crate::onnx::proto::NodeProto;
 use crate::onnx::tensor;
 use crate::simulate::{
-    ActivationBounds, Candidate, ChannelSum, LayerHook, Network, NodeAt, OutChannels, QuantizedBias, Touched,
+    ActivationBounds, Candidate, ChannelSum, HookChanges, LayerHook, Network, NodeAt, OutChannels, QuantizedBias,
     correction,
 };
 use crate::tune::method::{Action, LayerContext, Method};
@@ -103,8 +103,8 @@ impl<'a> BiasCorrector<'a> {
     }
 
     /// Returns the changes that a hook must declare.
-    pub fn touched(&self) -> Touched {
-        Touched { biases: Some(self.name), ..Touched::default() }
+    pub fn changes(&self) -> HookChanges {
+        HookChanges { biases: Some(self.name), ..HookChanges::default() }
     }
 
     /// Gives the candidate a new bias, and returns the outputs with this bias. `by` returns the shift of each output
@@ -156,8 +156,8 @@ impl<'a> BiasCorrector<'a> {
 }
 
 impl LayerHook for RuledBias<'_> {
-    fn touched(&self) -> Touched {
-        self.corrector.touched()
+    fn changes(&self) -> HookChanges {
+        self.corrector.changes()
     }
 
     fn outputs(

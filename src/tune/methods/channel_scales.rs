@@ -4,7 +4,7 @@ use crate::calibrate::SampleSet;
 use crate::diag::copy_of;
 use crate::engine::{Parsed, ShapedEngines, ShapedSession};
 use crate::equalize::{
-    ChannelStatistics, End, EqualizationGroup, ObservedTensor, ScaleOptions, Skipped, choose, observed_tensors,
+    ChannelStatistics, EqualizationGroup, GroupEnd, ObservedTensor, ScaleOptions, Skipped, choose, observed_tensors,
 };
 use crate::onnx::edit::ModelEdit;
 use crate::onnx::inputs::Shapes;
@@ -78,7 +78,7 @@ impl ChannelScales {
 
     /// Returns one line per group: tensor, producers, readers and scales.
     pub fn groups(&self, graph: &GraphProto) -> Vec<String> {
-        let names = |ends: &[End]| -> String {
+        let names = |ends: &[GroupEnd]| -> String {
             ends.iter().map(|end| node_name(&graph.node[end.node])).collect::<Vec<_>>().join(", ")
         };
         let of = |(group, scales): &(EqualizationGroup, Vec<f32>)| {

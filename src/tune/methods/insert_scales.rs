@@ -36,7 +36,7 @@ fn propose(context: &ModelContext) -> Result<FloatProposal> {
         let mut nodes = graph.into_iter().flat_map(|graph| &graph.node);
         nodes.any(|node| node.op_type().starts_with("Conv") && mul.readers.contains(&node.output[0]))
     };
-    let muls: Vec<InsertedMul> = setup.insertable.iter().filter(is_conv).map(InsertedMul::alone).collect();
+    let muls: Vec<InsertedMul> = setup.insertable.iter().filter(is_conv).map(InsertedMul::without_add).collect();
     if muls.is_empty() {
         return Ok(FloatProposal::default());
     }

@@ -117,7 +117,7 @@ fn left_float(
     let float = quantized.map(|node| (*node, reason(node).to_string())).collect();
     let assigned = Assigned { float, ..Assigned::default() };
     let placement = place_assigned(graph, setup.value_info, setup.scheme, setup.selection, &assigned);
-    let statistics = calibration.of(&placement);
+    let statistics = calibration.for_quantizers(&placement);
     let decided = decide(graph, &placement, &statistics, None, setup.scheme, setup.range_observers())?;
     Ok(Variant::of_plan(model, &placement, decided))
 }
@@ -148,7 +148,7 @@ fn widened(
         |node_idx: &usize| graph.node[*node_idx].output.first().is_some_and(|output| outputs.contains(output));
     let assigned = Assigned { region: (0..graph.node.len()).filter(is_inside).collect(), ..Assigned::default() };
     let placement = place_assigned(graph, setup.value_info, setup.scheme, setup.selection, &assigned);
-    let all = calibration.of_others(&placement, &statistics);
+    let all = calibration.for_quantizers_with(&placement, &statistics);
     let decided = decide(graph, &placement, &all, None, setup.scheme, setup.range_observers())?;
     Ok(Some(Variant { edits, statistics, ..Variant::of_plan(&changed, &placement, decided) }))
 }

@@ -8,7 +8,7 @@ use super::bias::{BIAS, BiasCorrector};
 use crate::engine::Value;
 use crate::onnx::node::node_name;
 use crate::onnx::tensor;
-use crate::simulate::{Candidate, LayerHook, Network, NoHook, NodeAt, TokenMask, Touched};
+use crate::simulate::{Candidate, HookChanges, LayerHook, Network, NoHook, NodeAt, TokenMask};
 use crate::tune::method::{Action, LayerContext, Method};
 use crate::tune::weights::{LayerProduct, input_means};
 use anyhow::{Context, Result};
@@ -43,8 +43,8 @@ struct LocalBias<'a> {
 }
 
 impl LayerHook for LocalBias<'_> {
-    fn touched(&self) -> Touched {
-        self.corrector.touched()
+    fn changes(&self) -> HookChanges {
+        self.corrector.changes()
     }
 
     fn reads_inputs(&self) -> bool {

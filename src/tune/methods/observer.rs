@@ -54,7 +54,7 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
     let data = Samples { names: &names, values: &values };
     let reference = known.take().map(|known| known.reference);
     let mut trial = Trial::new(OBSERVER, setup, planned, data, Biases::of(methods), reference);
-    let statistics = calibration.of(placement);
+    let statistics = calibration.for_quantizers(placement);
     let mut tried = Vec::new();
     for (observer, acceptance, below) in RIVALS {
         if trial.figure_of_plan().is_some_and(|figure| figure >= below) {

@@ -244,7 +244,7 @@ impl LinearInputs {
                 |output: &String| index.producer_idx(output).and_then(|reader| own_bias(plain, &index, reader));
             shifted && mul.readers.iter().all(|output| reader(output).is_some())
         };
-        let with_add = |mul: &InsertedMul| if is_shifted(mul) { mul.clone() } else { mul.alone() };
+        let with_add = |mul: &InsertedMul| if is_shifted(mul) { mul.clone() } else { mul.without_add() };
         let mut muls: Vec<InsertedMul> = setup.insertable.iter().filter(is_linear).map(with_add).collect();
         let sources: BTreeMap<&String, &String> = muls.iter().map(|mul| (&mul.output, &mul.tensor)).collect();
         let source = |tensor: &String| sources.get(tensor).map_or(tensor.clone(), |source| (*source).clone());
@@ -318,7 +318,7 @@ impl LinearInputs {
         let model = edited(&planned.model, &edits)?;
         let graph = model.graph()?;
         let placement = place(graph, setup.value_info, setup.scheme, setup.selection);
-        let of_placement = calibration.of_others(&placement, &statistics);
+        let of_placement = calibration.for_quantizers_with(&placement, &statistics);
         let decided = decide(graph, &placement, &of_placement, None, setup.scheme, setup.range_observers())?;
         Ok(Variant { edits, placement, decided, scalings: Some(scalings), statistics, model })
     }

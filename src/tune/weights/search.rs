@@ -10,7 +10,7 @@ use crate::onnx::tensor;
 use crate::plan::PlannedWeight;
 use crate::quant::QuantParams;
 use crate::scheme::ScaleKind;
-use crate::simulate::{BiasOf, Candidate, LayerHook, Network, NodeAt, QuantizedBias, TokenMask, Touched};
+use crate::simulate::{BiasOf, Candidate, HookChanges, LayerHook, Network, NodeAt, QuantizedBias, TokenMask};
 use crate::tune::method::LayerContext;
 use crate::tune::methods::bias::{BIAS, BiasSlot, rebias};
 use crate::tune::methods::local_bias::LOCAL_BIAS;
@@ -166,8 +166,8 @@ impl WeightSearch {
 }
 
 impl LayerHook for WeightSearch {
-    fn touched(&self) -> Touched {
-        Touched { weights: true, ..Touched::default() }
+    fn changes(&self) -> HookChanges {
+        HookChanges { weights: true, ..HookChanges::default() }
     }
 
     fn reads_inputs(&self) -> bool {

@@ -28,8 +28,8 @@ fuzz_target!(|data: &[u8]| {
                     let Ok(sample) = dataset.load(i) else { continue };
                     for (array, input) in sample.iter().zip(&inputs) {
                         assert_eq!(array.shape.len(), input.shape.len());
-                        let kept = array.kept();
-                        assert_eq!(Array::of_kept(&kept)?.kept(), kept, "kept and taken back");
+                        let kept = array.to_kept_array();
+                        assert_eq!(Array::from_kept_array(&kept)?.to_kept_array(), kept, "kept and taken back");
                     }
                 }
             }

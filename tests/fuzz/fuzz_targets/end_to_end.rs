@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use mqq::check::{Severity, findings};
-use mqq::onnx::{check_sound, check_valid};
+use mqq::onnx::{check_topology, check_valid};
 use mqq::tune::Effort;
 use mqq_fuzz::graphs::Graph;
 use mqq_fuzz::quantize::{input_len, quantize_with};
@@ -21,7 +21,7 @@ fuzz_target!(|graph: Graph| holds(|| {
     let json = outcome.sidecar.to_json();
     assert_eq!(mqq::sidecar::Sidecar::from_json(&json)?.to_json(), json, "the sidecar is read back");
     let quantized = outcome.model.into_model();
-    check_sound(&quantized).expect("a sound graph");
+    check_topology(&quantized).expect("a sound graph");
     check_valid(&quantized).expect("a valid model");
     // A model of which nothing is quantized, and rules about the float model, are warnings of the run.
     let about_float = |rule: &str| {

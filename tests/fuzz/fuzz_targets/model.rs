@@ -25,7 +25,7 @@ fuzz_target!(|data: &[u8]| holds(|| with_file("model.onnx", data, |path| {
     check_float(&model)?;
     let opset = default_opset(&model)?;
     onnx::check_valid(&model)?;
-    let is_sound = onnx::check_sound(&model);
+    let is_sound = onnx::check_topology(&model);
     prepare(&mut model, scheme.min_opset)?;
     if scheme.multiply_and_add {
         multiply_and_add(&mut model)?;
@@ -35,7 +35,7 @@ fuzz_target!(|data: &[u8]| holds(|| with_file("model.onnx", data, |path| {
     assert!(is_valid.is_ok() || default_opset(&model)? > opset, "a valid model stays valid: {is_valid:?}");
     is_valid?;
     is_sound?;
-    onnx::check_sound(&model).expect("a sound graph stays sound");
+    onnx::check_topology(&model).expect("a sound graph stays sound");
     let placement = place(model.graph()?, &ValueInfos::of_model(&model), scheme, &Selection::default());
     drop(report::placement(model.graph()?, &placement, |_| false).lines(true));
     Ok(())

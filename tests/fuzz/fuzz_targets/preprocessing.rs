@@ -12,7 +12,7 @@ fuzz_target!(|data: &[u8]| holds(|| with_files(&[("recipe.yaml", data), ("image.
     let image = [folder.join("image.png").display().to_string()];
     for shape in [[1, 3, 12, 8], [1, 9, 9, 1], [1, 7, 5, 3]] {
         let Ok(dataset) = Dataset::open(&image, &[image_input(shape)], &preprocessing, None) else { continue };
-        drop((dataset.describe(), dataset.fits(0)?));
+        drop((dataset.describe(), dataset.image_fits(0)?));
         let sample = dataset.load(0)?;
         assert_eq!(sample[0].shape, shape);
     }

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mqq::difference::{differences, of_record};
+use mqq::difference::{differences, of_sidecar};
 use mqq::sidecar::Sidecar;
 use mqq::{export, report};
 use mqq_fuzz::holds;
@@ -12,7 +12,7 @@ fuzz_target!(|data: &[u8]| holds(|| {
     let sidecar = Sidecar::from_json(&String::from_utf8_lossy(data))?;
     let again = Sidecar::from_json(&sidecar.to_json())?;
     assert_eq!(again.to_json(), sidecar.to_json(), "read and written again");
-    assert!(differences(&of_record(&sidecar), &of_record(&again)).is_empty(), "differs from itself");
+    assert!(differences(&of_sidecar(&sidecar), &of_sidecar(&again)).is_empty(), "differs from itself");
     let document = report::of_sidecar(&sidecar);
     for format in report::FORMATS {
         format.render(&document)?;

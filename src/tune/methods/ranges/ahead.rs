@@ -25,7 +25,7 @@ pub(super) fn ahead(model: &ModelProto, plan: &QuantPlan, samples: Samples, corr
     }
     let n = samples.len().min(N_SAMPLES);
     let on_float = |net: &Network, name: &str, float: &[Value]| ahead.meet(net, name, float);
-    ForwardPass::new(model, n)?.telling(on_float).run(samples.first(n))?;
+    ForwardPass::new(model, n)?.on_float_tensor(on_float).run(samples.first(n))?;
     Ok(Ahead(ahead.chosen()?))
 }
 

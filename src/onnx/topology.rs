@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 ///
 /// # Errors
 /// If a requirement is not met; the message names the node and the tensor.
-pub fn check_sound(model: &ModelProto) -> Result<()> {
+pub fn check_topology(model: &ModelProto) -> Result<()> {
     let graph = model.graph()?;
     let mut made: BTreeSet<&str> = graph.input.iter().map(|value| value.name()).collect();
     made.extend(graph.initializer.iter().map(|tensor| tensor.name()));

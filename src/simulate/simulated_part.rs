@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 /// The part of a graph that is simulated.
 pub struct SimulatedPart<'a> {
     /// Positions of the nodes that are left out.
-    pub left_out: BTreeSet<usize>,
+    pub skipped_nodes: BTreeSet<usize>,
     /// Names of the simulated outputs: the graph's own, and float tensors that the left-out nodes read.
     pub outputs: Vec<&'a str>,
 }
@@ -28,14 +28,14 @@ impl<'a> SimulatedPart<'a> {
     pub fn of(model: &'a ModelProto) -> Result<SimulatedPart<'a>> {
         let graph = model.graph()?;
         let all = || graph.output.iter().map(|output| output.name());
-        let left_out = behind_shapes(graph);
-        if left_out.is_empty() {
-            return Ok(SimulatedPart { left_out, outputs: all().collect() });
+        let skipped_nodes = behind_shapes(graph);
+        if skipped_nodes.is_empty() {
+            return Ok(SimulatedPart { skipped_nodes, outputs: all().collect() });
         }
         let (index, types) = (GraphIndex::new(graph), ValueInfos::of_model(model));
-        let is_made = |name: &str| index.producer_idx(name).is_some_and(|node_idx| !left_out.contains(&node_idx));
+        let is_made = |name: &str| index.producer_idx(name).is_some_and(|node_idx| !skipped_nodes.contains(&node_idx));
         let mut outputs: Vec<&str> = all().filter(|name| is_made(name)).collect();
-        for &node_idx in &left_out {
+        for &node_idx in &skipped_nodes {
             for name in names_read(&graph.node[node_idx]) {
                 if is_made(name) && types.is_float(name) && !outputs.contains(&name) {
                     outputs.push(name);
@@ -43,8 +43,8 @@ impl<'a> SimulatedPart<'a> {
             }
         }
         Ok(match outputs.is_empty() {
-            true => SimulatedPart { left_out: BTreeSet::new(), outputs: all().collect() },
-            false => SimulatedPart { left_out, outputs },
+            true => SimulatedPart { skipped_nodes: BTreeSet::new(), outputs: all().collect() },
+            false => SimulatedPart { skipped_nodes, outputs },
         })
     }
 }
@@ -55,13 +55,13 @@ impl<'a> SimulatedPart<'a> {
 /// If the model has no graph.
 pub fn simulated_graph(model: &ModelProto) -> Result<Cow<'_, GraphProto>> {
     let graph = model.graph()?;
-    let SimulatedPart { left_out, outputs } = SimulatedPart::of(model)?;
-    if left_out.is_empty() {
+    let SimulatedPart { skipped_nodes, outputs } = SimulatedPart::of(model)?;
+    if skipped_nodes.is_empty() {
         return Ok(Cow::Borrowed(graph));
     }
     let known = |name: &&str| graph.output.iter().chain(&graph.value_info).find(|value| value.name() == *name).cloned();
     let output = outputs.iter().map(|name| known(name).unwrap_or_else(|| ValueInfoProto::without_shape(name, 1)));
-    let node = graph.node.iter().enumerate().filter(|(node_idx, _)| !left_out.contains(node_idx));
+    let node = graph.node.iter().enumerate().filter(|(node_idx, _)| !skipped_nodes.contains(node_idx));
     let (node, output) = (node.map(|(_, node)| node.clone()).collect(), output.collect());
     Ok(Cow::Owned(GraphProto { node, output, ..graph.clone() }))
 }

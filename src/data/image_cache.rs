@@ -7,16 +7,16 @@ use std::sync::OnceLock;
 /// Pixels of the first samples of a dataset. Two limits, in samples and in bytes, keep memory from growing with the
 /// data.
 #[derive(Default)]
-pub(super) struct Kept(Vec<OnceLock<Vec<Pixels>>>);
+pub(super) struct ImageCache(Vec<OnceLock<Vec<Pixels>>>);
 
-impl Kept {
+impl ImageCache {
     const MAX_SAMPLES: usize = 96;
     const MAX_BYTES: usize = 64 << 20;
 
     /// Returns an empty cache for samples of `n_bytes` each.
-    pub fn new(n_samples: usize, n_bytes: usize) -> Kept {
-        let n = n_samples.min(Kept::MAX_SAMPLES).min(Kept::MAX_BYTES / n_bytes.max(1));
-        Kept((0..n).map(|_| OnceLock::new()).collect())
+    pub fn new(n_samples: usize, n_bytes: usize) -> ImageCache {
+        let n = n_samples.min(ImageCache::MAX_SAMPLES).min(ImageCache::MAX_BYTES / n_bytes.max(1));
+        ImageCache((0..n).map(|_| OnceLock::new()).collect())
     }
 
     /// Calls `then` with the images of a sample, which `read` loads if they are not cached.
