@@ -93,7 +93,7 @@ def test_an_input_that_is_an_output_as_well(tmp_path):
 @pytest.mark.parametrize(("nodes", "constants", "said"), [
     ([("GlobalLpPool", ["x"], "y", {})], {}, "cannot run these operators: ai.onnx.GlobalLpPool"),
     ([("FusedConv", ["x", "w"], "y", {"domain": "com.microsoft"})], {"w": np.ones((4, 4, 1, 1), np.float32)},
-     "take the model from before it"),
+     "use the model from before the optimization"),
 ])
 def test_operators_that_the_engine_computes_otherwise(nodes, constants, said, tmp_path):
     """GlobalLpPool as a mean; operators of ONNX Runtime's optimizer have a hint."""

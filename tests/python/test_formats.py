@@ -306,4 +306,4 @@ def test_model_explorer_finds_the_nodes(node_data):
 
 def test_node_data_needs_errors(made):
     done = subprocess.run([MQQ, "export", made.with_suffix(".json"), "--format", "model-explorer"], capture_output=True, text=True)
-    assert done.returncode == 1 and "has no errors of tensors" in done.stderr and "--effort 1" in done.stderr
+    assert done.returncode == 1 and "has no tensor errors" in done.stderr and "--effort 1" in done.stderr

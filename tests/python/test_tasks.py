@@ -538,7 +538,7 @@ nms: 0.6
     ("form: xyxy\nthreshold: high", "`mine.yaml`:3: `threshold`: found the text"),
     ("form: xyxy\nboxes: {}\nscores: {}\nthreshold: 2", "`mine.yaml`: `threshold`: 2, expected 0 to 1"),
     ("form: cells\nboxes: {}\nscores: {}\nthreshold: 0.5", "`mine.yaml`: `strides`: absent, expected for this `form`"),
-    ("form: anchors\nboxes: {}\nscores: {}\nthreshold: 0.5", "`mine.yaml`: `anchors`: expected for `form: anchors`"),
+    ("form: anchors\nboxes: {}\nscores: {}\nthreshold: 0.5", "`mine.yaml`: `anchors`: expected with `form: anchors`"),
     ("form: xyxy\nboxes: {columns: [0, 4]}\nscores: {columns: [4, 9]}\nthreshold: 0.5", "has 7 columns, expected columns 4 to 9"),
     ("form: xyxy\nboxes: {output: 3}\nscores: {}\nthreshold: 0.5", "expected an output at position 3"),
 ])
@@ -859,7 +859,7 @@ def test_images_without_boxes_are_named(tmp_path):
 
     empty = {"images": [], "annotations": [], "categories": []}
     assert "a.png` is not in `" in stderr(empty, "images")
-    assert "is no image, expected images for boxes of" in stderr(empty, "images.npz")
+    assert "is not an image, expected images for the boxes of" in stderr(empty, "images.npz")
     box = {"image_id": 1, "category_id": 2, "bbox": [0, 0, 1, 1]}
     assert "`annotations[0]`: image 1 is not in `images`" in stderr(empty | {"annotations": [box]}, "images")
     one = empty | {"images": [{"id": 1, "file_name": "a.png"}], "annotations": [box]}
@@ -919,7 +919,7 @@ nms: 0.5
     assert done.returncode == 0, done.stderr
     assert f1(plain) < 0.85 < 0.87 < f1(goal)
     _, done = calibrate("wrong", "--target", "miou=0.9", "--head", head)
-    assert done.returncode == 2 and "expected a goal of it: --target NAME=VALUE with one of f1, box-iou, box-overlap" in done.stderr
+    assert done.returncode == 2 and "expected a goal of this task: --target NAME=VALUE with one of f1, box-iou, box-overlap" in done.stderr
     _, done = calibrate("other", "--target", "miou=0.9", "--methods", "none")
     assert done.returncode == 1 and "no built-in head of task segment fits the outputs `o` [1, 7, 64]" in done.stderr
 
@@ -936,7 +936,7 @@ nms: 0.5
     assert done.returncode == 1 and "head `ultraface`" in done.stderr and not output.exists()
     for options in (["--effort", "0"], ["--methods", "none"]):
         _, done = calibrate("unread", "--head", head, *options)
-        assert done.returncode == 2 and "--task and --head: nothing is evaluated" in done.stderr
+        assert done.returncode == 2 and "--task or --head is given, but nothing is evaluated" in done.stderr
 
 
 def test_a_task_is_not_another(tmp_path):

@@ -35,7 +35,7 @@ pub const DEAD_CHANNELS: Examination = Examination {
 /// Quantized activations whose range a single channel widens.
 pub const OUTLIER_CHANNELS: Examination = Examination {
     name: "outlier_channels",
-    about: "quantized activations with a channel that is many times as wide as the median one, which leaves the others few levels",
+    about: "quantized activations with a channel that is many times as wide as the median channel, so that few levels are left for the others",
     examine: |facts| {
         of_tensors(facts, |tensor| {
             let is_quantized =
@@ -59,7 +59,7 @@ pub const OUTLIER_CHANNELS: Examination = Examination {
 /// Weights with one scale per tensor and channels of very different widths.
 pub const OUTLIER_WEIGHTS: Examination = Examination {
     name: "outlier_weights",
-    about: "weights with one scale per tensor and an output channel that is many times as wide as the median one",
+    about: "weights with one scale per tensor and an output channel that is many times as wide as the median channel",
     examine: |facts| {
         if facts.scheme.is_none() {
             return Examined::Unknown(NO_BACKEND.to_string());

@@ -7,7 +7,7 @@ use crate::preprocessing::{BetterPixels, PixelVerdict};
 /// Scale of the pixels and order of the color channels that do not fit the network.
 pub const PREPROCESSING: Examination = Examination {
     name: "preprocessing",
-    about: "scale of the pixels and order of the color channels, as the network's own outputs tell them",
+    about: "scale of the pixels and order of the color channels, judged by the network's own outputs",
     examine: |facts| match facts.pixel_values {
         PixelVerdict::Unknown(reason) => Examined::Unknown(reason.clone()),
         PixelVerdict::Hint { reason, hint } => Examined::Hint { reason: reason.clone(), hint: hint.clone() },
