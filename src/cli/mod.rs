@@ -9,6 +9,7 @@ mod check;
 mod collect;
 mod compare;
 mod complete;
+mod completions;
 mod diff;
 mod doctor;
 mod eval;
@@ -37,7 +38,7 @@ use crate::guard;
 use anyhow::Context;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
-use clap_complete::env::{CompleteEnv, Shells};
+use clap_complete::env::CompleteEnv;
 use print::err;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -98,11 +99,7 @@ enum Command {
     /// Check quantized models, from mqq or another tool, against a backend's rules
     Check(check::CheckArgs),
     /// Print a completion script for a shell
-    #[command(after_help = "Examples:\n  mqq completions bash > mqq.bash")]
-    Completions {
-        /// Name of the shell
-        shell: clap_complete::Shell,
-    },
+    Completions(completions::CompletionsArgs),
     /// Write man pages
     #[command(hide = true)]
     Man {
@@ -197,7 +194,8 @@ fn run(cli: Cli) -> Exit {
         Command::Check(args) => args.print.json,
         Command::Prepare(args) => args.print.json,
         Command::Export(args) => args.print.json,
-        Command::Completions { .. } | Command::Man { .. } => false,
+        Command::Completions(args) => args.json,
+        Command::Man { .. } => false,
     };
     let (error, exit) = match run_command(cli) {
         Ok(exit) => return exit,
@@ -284,14 +282,7 @@ fn run_command(cli: Cli) -> Result<Exit, Failure> {
         Command::Eval(args) => eval::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Check(args) => check::run(&args),
-        Command::Completions { shell } => {
-            let (shells, name) = (Shells::builtins(), shell.to_string());
-            let completer = shells.completer(&name).with_context(|| format!("shell `{name}` has no completion"))?;
-            let mut script = Vec::new();
-            completer.write_registration(complete::VARIABLE, "mqq", "mqq", "mqq", &mut script)?;
-            print::STDOUT.lines(String::from_utf8_lossy(&script).trim_end());
-            Ok(Exit::Done)
-        }
+        Command::Completions(args) => completions::run(&args),
         Command::Man { folder } => {
             clap_mangen::generate_to(Cli::command(), &folder).with_context(|| format!("`{}`", folder.display()))?;
             Ok(Exit::Done)

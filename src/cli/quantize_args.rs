@@ -165,6 +165,7 @@ pub(super) fn request(
         axes: args.axes.resolve()?,
         head,
         inserts: !args.no_insert,
+        sensitivity: args.report.is_some() && level != "0",
         mixed,
         storage,
         threads,

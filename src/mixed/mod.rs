@@ -23,6 +23,7 @@ pub use choose::choose_precisions;
 pub use goal::{Bounded, Goal, RESCUE, Wanted};
 pub use report::{ChosenLayer, CurvePoint, LayerSensitivity, Missed, Mixed};
 pub use rescue::rescue;
+pub use sensitivity::layer_sensitivity;
 pub use task::Task;
 
 use planner::Planner;

@@ -1,11 +1,19 @@
 //! The sensitivity analysis: the cost of a layer's precision with all other layers float.
 
+use super::choose::begin;
+use super::goal::{Goal, Wanted};
 use super::report::LayerSensitivity;
 use super::search::{LayerError, Move, Search};
+use super::{MIN_SAMPLES, Task};
+use crate::calibrate::CalibrationStatistics;
 use crate::metrics::relative_error_db;
 use crate::place::{Assigned, Placement};
+use crate::plan::Observers;
+use crate::quant::GivenRange;
 use crate::scheme::FLOAT;
+use crate::tune::{PlannedModel, Setup};
 use anyhow::{Context, Result};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// A move and its gain.
@@ -14,6 +22,29 @@ pub struct RatedMove {
     pub moved: Move,
     /// Decrease of the error that the layer adds alone, in the deciding metric.
     pub gain: f64,
+}
+
+/// Returns the cost of each layer's own precision in a final plan, highest first. Empty with too few samples.
+///
+/// # Errors
+/// If a node cannot be run by itself.
+pub fn layer_sensitivity(
+    setup: Setup,
+    observers: Observers,
+    given: Option<&BTreeMap<String, GivenRange>>,
+    planned: &PlannedModel,
+    calibration: &mut CalibrationStatistics,
+) -> Result<Vec<LayerSensitivity>> {
+    let has_samples = setup.samples.is_some_and(|samples| samples.by_content().len() >= MIN_SAMPLES);
+    if planned.plan.weights.is_empty() || !has_samples {
+        return Ok(Vec::new());
+    }
+    // The analysis of rescue, without a budget: no layer is promoted.
+    let wanted = Wanted { goal: Goal::rescue(0.0), precisions: vec![FLOAT.to_string()] };
+    let mut search = begin(Task { wanted: &wanted, setup, observers, given, known: None }, planned, calibration)?.0;
+    let own: Vec<Move> = (0..search.layers.len()).map(|layer| Move { layer, precision: None }).collect();
+    search.measure(&own)?;
+    Ok(search.sensitivity())
 }
 
 impl Search<'_> {

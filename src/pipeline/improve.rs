@@ -3,7 +3,7 @@
 use super::request::Request;
 use crate::calibrate::CalibrationStatistics;
 use crate::metrics::OutputGroups;
-use crate::mixed::{Mixed, Task, choose_precisions, rescue};
+use crate::mixed::{LayerSensitivity, Mixed, Task, choose_precisions, layer_sensitivity, rescue};
 use crate::observers::by_spelling;
 use crate::plan::Observers;
 use crate::tune::{
@@ -34,6 +34,9 @@ pub struct Improved {
     /// The error of each tensor, where layers were tuned.
     #[serde(skip)]
     pub tensor_errors: Option<TensorErrors>,
+    /// Cost of each layer's own precision, highest first; empty where it was not asked for.
+    #[serde(skip)]
+    pub sensitivity: Vec<LayerSensitivity>,
 }
 
 /// Runs all methods on the first plan: on the float model, on the whole plan, then on single layers, with mixed
@@ -73,7 +76,9 @@ pub(super) fn improve(
     let outputs = tuning.as_ref().map(|tuned| tuned.measured.prepared().groups().to_vec()).unwrap_or_default();
     let head = tuning.as_ref().and_then(|tuned| tuned.measured.prepared().head());
     let task = head.map(EvaluatedTask::new);
-    let mut improved = Improved { methods, observer, outputs, task, mixed_precision, tuning, tensor_errors: None };
+    let (tensor_errors, sensitivity) = (None, Vec::new());
+    let mut improved =
+        Improved { methods, observer, outputs, task, mixed_precision, tuning, tensor_errors, sensitivity };
     let held_out = improved.tuning.as_ref().map(Tuned::held_out);
     let whole = match improved.mixed_precision {
         None => ensure_gain(setup, plain, planned, improved.tuning.as_ref(), &improved.methods)?,
@@ -88,5 +93,12 @@ pub(super) fn improve(
         improved.methods.push(undone);
     }
     improved.tensor_errors = TensorErrors::measure(setup, planned, held_out)?;
+    if request.sensitivity && improved.mixed_precision.is_none() {
+        let measured = layer_sensitivity(setup, observers, request.given(), planned, calibration);
+        improved.sensitivity = measured.unwrap_or_else(|error| {
+            planned.warnings.push(format!("sensitivity analysis skipped: {error:#}"));
+            Vec::new()
+        });
+    }
     Ok((improved, whole.lowest))
 }

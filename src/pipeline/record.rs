@@ -60,6 +60,7 @@ pub fn sidecar(
         mixed_precision: improved.mixed_precision.as_ref(),
         tuned: improved.tuning.as_ref(),
         tensor_errors: improved.tensor_errors.as_ref(),
+        sensitivity: &improved.sensitivity,
     };
     record.sidecar()
 }

@@ -48,6 +48,8 @@ pub struct Request {
     pub inserts: bool,
     /// Mixed precision, where the user asks for it.
     pub mixed: Option<Wanted>,
+    /// Whether the sensitivity of each layer is measured where no goal asks for it.
+    pub sensitivity: bool,
     /// Storage of weights.
     pub storage: WeightStorage,
     /// Samples that run at the same time.

@@ -6,7 +6,7 @@ use super::schema::{
     Producer, SCHEMA_VERSION, SchemeRecord, Sidecar, TuningRecord,
 };
 use crate::metrics::OutputGroups;
-use crate::mixed::Mixed;
+use crate::mixed::{LayerSensitivity, Mixed};
 use crate::onnx::edit::ModelEdit;
 use crate::onnx::node::{attribute, node_name};
 use crate::onnx::proto::{GraphProto, NodeProto};
@@ -53,6 +53,8 @@ pub struct Record<'a> {
     pub tuned: Option<&'a Tuned>,
     /// Error of each tensor, if it was measured.
     pub tensor_errors: Option<&'a TensorErrors>,
+    /// Cost of each layer's own precision, highest first; empty if it was not asked for.
+    pub sensitivity: &'a [LayerSensitivity],
 }
 
 impl Record<'_> {
@@ -90,6 +92,7 @@ impl Record<'_> {
             mixed_precision: self.mixed_precision.cloned(),
             tuning: self.tuned.map(tuning),
             tensor_errors: self.tensor_errors.cloned(),
+            sensitivity: self.sensitivity.to_vec(),
         })
     }
 

@@ -1,7 +1,7 @@
 //! The keys of the sidecar, and its JSON text.
 
 use crate::metrics::OutputGroups;
-use crate::mixed::Mixed;
+use crate::mixed::{LayerSensitivity, Mixed};
 use crate::onnx::edit::{ModelEdit, NewBias};
 use crate::tune::{EvaluatedTask, Judged, MethodOutcome, TensorErrors};
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 /// Version of the format. The first number is raised when a change would mislead readers of an earlier version, the
 /// second when keys are added.
-pub const SCHEMA_VERSION: &str = "3.2";
+pub const SCHEMA_VERSION: &str = "3.3";
 
 /// The sidecar.
 #[skip_serializing_none]
@@ -48,6 +48,9 @@ pub struct Sidecar {
     pub tuning: Option<TuningRecord>,
     /// Error of each tensor of the quantized network; absent if nothing was tuned.
     pub tensor_errors: Option<TensorErrors>,
+    /// Cost of each layer's own precision, highest first; absent without `--report`, or if mixed precision has it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sensitivity: Vec<LayerSensitivity>,
     /// Parameters of each quantized activation, in the order of the graph.
     pub activation_encodings: Vec<Encoding>,
     /// Parameters of each quantized weight, then of each quantized bias.

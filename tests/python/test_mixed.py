@@ -69,3 +69,21 @@ def test_first_products_of_raw_features_stay_float(backend, tmp_path):
     assert tried()[0]["accepted"] and share == pytest.approx(1 - 6 * 32 / (6 * 32 + 32 * 64 + 64 * 64 + 64 * 2))
     share = kept("--rescue", 0)["results"][0]["summary"]["integer_share"]
     assert not tried() and share == 1
+
+
+def test_a_report_has_the_sensitivity_of_each_layer(tmp_path):
+    """Without a goal, `--report` measures the layers as `--keep-float 0` does; the model's bytes are the same."""
+    command = ["calibrate", ROOT / "fixtures/digits_cnn.onnx", "-b", "tensorrt", "--data", ROOT / "calib_data/calib",
+               "--preprocess", "half", "--limit", 16, "--methods", "none", "--quiet", "-o"]
+    plain, reported, goal = (tmp_path / name for name in ("plain.onnx", "reported.onnx", "goal.onnx"))
+    mqq(*command, plain)
+    mqq(*command, reported, "--report", tmp_path / "report.json")
+    mqq(*command, goal, "--keep-float", 0)
+    sidecar = lambda path: json.loads(path.with_suffix(".json").read_text())
+    assert plain.read_bytes() == reported.read_bytes() and "sensitivity" not in sidecar(plain)
+    measured, expected = sidecar(reported)["sensitivity"], sidecar(goal)["mixed_precision"]["sensitivity"]
+    assert [(one["layer"], one["op_type"]) for one in measured] == [(one["layer"], one["op_type"]) for one in expected]
+    assert [one["sqnr_db"] for one in measured] == pytest.approx([one["sqnr_db"] for one in expected], abs=1e-6)
+    sections = json.loads((tmp_path / "report.json").read_text())["sections"]
+    (section,) = [section for section in sections if section["id"] == "sensitivity"]
+    assert len(section["table"]["rows"]) == len(measured) >= 8

@@ -200,6 +200,7 @@ def others(objects):
     test_doctor.detector_of_digits(objects.folder / "scores.onnx")
     objects.run("doctor", "doctor", "scores.onnx", "--data", CALIB, "--preprocess", "raw")
     objects.run("presets", "presets")
+    objects.run("completions", "completions", "bash")
     for backend in objects.run("backends", "backends")["backends"]:
         objects.run("table", "backends", backend["name"])
     objects.run("table", "backends", "onnxruntime", "--switch", "full-range-weights")

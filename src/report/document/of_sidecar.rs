@@ -257,7 +257,8 @@ fn trade_off(sidecar: &Sidecar) -> Option<Section> {
 }
 
 fn sensitivity(sidecar: &Sidecar) -> Option<Section> {
-    let layers = &sidecar.mixed_precision.as_ref()?.sensitivity;
+    let of_goal = sidecar.mixed_precision.as_ref().map(|mixed| &mixed.sensitivity);
+    let layers = of_goal.unwrap_or(&sidecar.sensitivity);
     let rows = layers.iter().map(|layer| {
         vec![layer.layer.as_str().into(), layer.op_type.as_str().into(), TableCell::number(Some(layer.sqnr_db))]
     });

@@ -146,6 +146,7 @@ fn request(scheme: Scheme, data: Vec<String>) -> Result<Request> {
         head: HeadRequest::default(),
         inserts: true,
         mixed: None,
+        sensitivity: false,
         threads: 1,
         wider: None,
     })
