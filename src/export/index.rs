@@ -43,7 +43,7 @@ impl<'a> SidecarIndex<'a> {
     ///
     /// # Errors
     /// If there is such a grid; the message names the tensor.
-    pub fn ensure_held_by(&self, format: &Format) -> Result<()> {
+    pub fn ensure_expressible_in(&self, format: &Format) -> Result<()> {
         for encoding in self.activations().chain(&self.sidecar.param_encodings) {
             ensure!(
                 !encoding.is_nnie() || format.holds_nnie_codes,

@@ -70,7 +70,7 @@ impl Format {
     /// tensor.
     pub fn bytes(&self, sidecar: &Sidecar, prepared: Option<&ModelProto>) -> Result<Vec<u8>> {
         let index = SidecarIndex::new(sidecar, prepared);
-        let bytes = index.ensure_held_by(self).and_then(|()| (self.write)(&index));
+        let bytes = index.ensure_expressible_in(self).and_then(|()| (self.write)(&index));
         bytes.with_context(|| format!("format `{}`", self.name))
     }
 }

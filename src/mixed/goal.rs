@@ -14,11 +14,11 @@ use std::fmt;
 #[serde(try_from = "BTreeMap<String, Number>", into = "BTreeMap<String, Number>")]
 pub struct Goal {
     /// The figure that has to reach the bound.
-    pub of: Bounded,
+    pub figure: Bounded,
     /// The bound, in the figure's unit.
     pub bound: f64,
     /// The option's name in the sidecar, such as `target-sqnr`, and its value.
-    given: (String, f64),
+    option_and_value: (String, f64),
 }
 
 /// The figure that a goal bounds.
@@ -42,32 +42,36 @@ const TARGET: &str = "target-";
 impl Goal {
     /// Returns the goal that `n` layers stay float.
     pub fn keep_float(n: usize) -> Goal {
-        Goal { of: Bounded::FloatLayers, bound: n as f64, given: (KEEP_FLOAT.to_string(), n as f64) }
+        Goal { figure: Bounded::FloatLayers, bound: n as f64, option_and_value: (KEEP_FLOAT.to_string(), n as f64) }
     }
 
     /// Returns the goal of rescue: float layers with up to `percent` of the multiply-adds.
     pub(super) fn rescue(percent: f64) -> Goal {
-        Goal { of: Bounded::FloatLayers, bound: f64::INFINITY, given: (RESCUE.to_string(), percent) }
+        Goal { figure: Bounded::FloatLayers, bound: f64::INFINITY, option_and_value: (RESCUE.to_string(), percent) }
     }
 
     /// Whether the goal is that of rescue.
     pub(super) fn is_rescue(&self) -> bool {
-        self.given.0 == RESCUE
+        self.option_and_value.0 == RESCUE
     }
 
     /// Returns the goal that every output with the metric reaches `bound`.
     pub fn target(metric: Metric, bound: f64) -> Goal {
-        Goal { of: Bounded::Metric(metric), bound, given: (format!("{TARGET}{}", metric.name), bound) }
+        Goal { figure: Bounded::Metric(metric), bound, option_and_value: (format!("{TARGET}{}", metric.name), bound) }
     }
 
     /// Returns the goal that at most `percent` of the samples change their class.
     pub fn max_drop(percent: f64) -> Goal {
-        Goal { of: Bounded::Metric(AGREEMENT), bound: 100.0 - percent, given: (MAX_DROP.to_string(), percent) }
+        Goal {
+            figure: Bounded::Metric(AGREEMENT),
+            bound: 100.0 - percent,
+            option_and_value: (MAX_DROP.to_string(), percent),
+        }
     }
 
     /// Returns the goal that weights have at most `bits` on average.
     pub fn bits_budget(bits: f64) -> Goal {
-        Goal { of: Bounded::WeightBits, bound: bits, given: (BITS_BUDGET.to_string(), bits) }
+        Goal { figure: Bounded::WeightBits, bound: bits, option_and_value: (BITS_BUDGET.to_string(), bits) }
     }
 
     fn named(name: &str, value: f64) -> Result<Goal> {
@@ -82,15 +86,15 @@ impl Goal {
 
     /// Returns the command-line option.
     pub fn option(&self) -> String {
-        match self.of {
-            Bounded::Metric(metric) if metric != SQNR && self.given.0 != MAX_DROP => "--target".to_string(),
-            _ => format!("--{}", self.given.0),
+        match self.figure {
+            Bounded::Metric(metric) if metric != SQNR && self.option_and_value.0 != MAX_DROP => "--target".to_string(),
+            _ => format!("--{}", self.option_and_value.0),
         }
     }
 
     /// Returns the option with its value.
     pub fn spelled(&self) -> String {
-        let (option, (name, value)) = (self.option(), &self.given);
+        let (option, (name, value)) = (self.option(), &self.option_and_value);
         match option.as_str() {
             "--target" => format!("{option} {}={value}", name.trim_start_matches(TARGET)),
             _ => format!("{option} {value}"),
@@ -99,7 +103,7 @@ impl Goal {
 
     /// Returns the bounded metric; `None` for other figures.
     pub fn metric(&self) -> Option<Metric> {
-        match self.of {
+        match self.figure {
             Bounded::Metric(metric) => Some(metric),
             Bounded::FloatLayers | Bounded::WeightBits => None,
         }
@@ -113,7 +117,7 @@ impl Goal {
 
     /// Whether a network meets the goal.
     pub(super) fn is_met(&self, reached: Reached) -> bool {
-        match self.of {
+        match self.figure {
             Bounded::FloatLayers => true,
             Bounded::Metric(metric) => reached.goal.is_some_and(|figure| metric.reaches(figure, self.bound)),
             Bounded::WeightBits => reached.weight_bits <= self.bound,
@@ -129,13 +133,13 @@ impl Goal {
     }
 
     fn check(&self) -> Result<()> {
-        let (low, high, unit) = match self.of {
+        let (low, high, unit) = match self.figure {
             Bounded::FloatLayers => return Ok(()),
-            _ if self.given.0 == MAX_DROP => (0.0, 100.0, "0 to 100 percent"),
+            _ if self.option_and_value.0 == MAX_DROP => (0.0, 100.0, "0 to 100 percent"),
             Bounded::Metric(metric) => return metric.ensure_possible(self.bound).with_context(|| self.option()),
             Bounded::WeightBits => (1.0, 32.0, "1 to 32 bits"),
         };
-        let (option, value) = (self.option(), self.given.1);
+        let (option, value) = (self.option(), self.option_and_value.1);
         ensure!((low..=high).contains(&value), "{option} is {value}, expected {unit}");
         Ok(())
     }
@@ -152,8 +156,8 @@ impl TryFrom<BTreeMap<String, Number>> for Goal {
 
 impl From<Goal> for BTreeMap<String, Number> {
     fn from(goal: Goal) -> BTreeMap<String, Number> {
-        let (name, value) = goal.given;
-        let number = match goal.of {
+        let (name, value) = goal.option_and_value;
+        let number = match goal.figure {
             Bounded::FloatLayers => Some(Number::from(value as u64)),
             Bounded::Metric(_) | Bounded::WeightBits => Number::from_f64(value),
         };
@@ -211,7 +215,7 @@ impl Wanted {
             .hint("if the target runs float operators too, add --set 'mixed={float: {}}'")
         );
         let list = || names().collect::<Vec<_>>().join(", ");
-        let precisions: Vec<String> = match (goal.of, raise_to) {
+        let precisions: Vec<String> = match (goal.figure, raise_to) {
             (Bounded::FloatLayers | Bounded::WeightBits, Some(_)) => {
                 bail!("--raise-to does not apply to {}, expected --target, --target-sqnr or --max-drop", goal.option())
             }
@@ -246,7 +250,7 @@ impl Wanted {
             goal.option(),
             list()
         );
-        precisions.iter().for_each(|name| scheme.make_room_for(name));
+        precisions.iter().for_each(|name| scheme.raise_opset_for(name));
         Ok(Wanted { goal, precisions })
     }
 }
@@ -256,7 +260,7 @@ impl Wanted {
 pub(super) fn rescue_precision(scheme: &Scheme) -> Option<String> {
     let name = widest(scheme)?;
     let is_wider = |precision: &Precision| name == FLOAT || precision.activation.is_some();
-    let fits = scheme.mixed.get(&name).is_some_and(is_wider) && scheme.has_room_for(&name);
+    let fits = scheme.mixed.get(&name).is_some_and(is_wider) && scheme.opset_supports(&name);
     fits.then_some(name)
 }
 

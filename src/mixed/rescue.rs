@@ -300,7 +300,7 @@ impl Search<'_> {
 
     /// Measures the error of a group of layers.
     fn group(&mut self, layers: Range<usize>) -> Result<LayerGroup> {
-        let placement = self.of_these(layers.clone());
+        let placement = self.placement_of_layers(layers.clone());
         let plan = self.planner.plan(&placement)?;
         let error = LayerError::of(&self.measure_plan(&plan, false)?);
         if layers.len() == 1 {

@@ -169,7 +169,7 @@ impl<'a> Search<'a> {
     /// If a plan cannot be made or run.
     pub fn go_on(&mut self, margin: f64) -> Result<()> {
         match self.goal() {
-            Goal { of: Bounded::WeightBits, bound, .. } => self.fit(*bound),
+            Goal { figure: Bounded::WeightBits, bound, .. } => self.fit(*bound),
             _ => self.promote(margin),
         }
     }
@@ -181,7 +181,7 @@ impl<'a> Search<'a> {
 
     fn promote(&mut self, margin: f64) -> Result<()> {
         let limit = match self.goal() {
-            Goal { of: Bounded::FloatLayers, bound, .. } => *bound as usize,
+            Goal { figure: Bounded::FloatLayers, bound, .. } => *bound as usize,
             _ if margin == 0.0 && self.is_met(0.0) => return Ok(()),
             _ => usize::MAX,
         };
@@ -189,7 +189,7 @@ impl<'a> Search<'a> {
             self.open = Some(self.by_sensitivity()?);
         }
         let mut forced = margin > 0.0;
-        let is_gate = self.goal().of != Bounded::FloatLayers;
+        let is_gate = self.goal().figure != Bounded::FloatLayers;
         while self.chosen.len() < limit && (forced || !is_gate || !self.is_met(margin)) {
             forced = false;
             let Some(moved) = self.next()? else { break };

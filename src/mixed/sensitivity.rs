@@ -81,7 +81,7 @@ impl Search<'_> {
     fn measure(&mut self, moves: &[Move]) -> Result<()> {
         let is_new = |moved: &&Move| !self.alone.contains_key(*moved) && moved.precision.as_deref() != Some(FLOAT);
         let moves: Vec<Move> = moves.iter().filter(is_new).cloned().collect();
-        let placements: Vec<Placement> = moves.iter().map(|moved| self.of_one(moved)).collect();
+        let placements: Vec<Placement> = moves.iter().map(|moved| self.placement_of_move(moved)).collect();
         self.planner.ensure_known(&placements)?;
         let tick = (self.planner.task.setup.progress)("sensitivity analysis", moves.len());
         for (moved, placement) in moves.into_iter().zip(placements) {
@@ -94,14 +94,14 @@ impl Search<'_> {
     }
 
     /// Returns the placement with all layers float but the layer of the move.
-    fn of_one(&self, moved: &Move) -> Placement {
+    fn placement_of_move(&self, moved: &Move) -> Placement {
         let mut assigned = self.others_float(moved.layer..moved.layer + 1);
         self.assign(&mut assigned, moved, "");
         self.planner.placement(&assigned)
     }
 
     /// Returns the placement with all layers float but `layers`.
-    pub(super) fn of_these(&self, layers: Range<usize>) -> Placement {
+    pub(super) fn placement_of_layers(&self, layers: Range<usize>) -> Placement {
         self.planner.placement(&self.others_float(layers))
     }
 

@@ -53,7 +53,7 @@ impl BinCenters {
         }
         let scale = f64::from(params.scale);
         let sides = [(&self.negative, below), (&self.positive, above)];
-        let clipped: f64 = sides.iter().map(|(side, last)| side.of_last_cell(scale, *last)).sum();
+        let clipped: f64 = sides.iter().map(|(side, last)| side.error_of_last_cell(scale, *last)).sum();
         if clipped >= limit {
             return clipped;
         }
@@ -90,15 +90,15 @@ struct SideSums {
 /// by growing magnitude, so that the rounding error of a sum is small beside the values that were added last.
 #[derive(Clone, Copy, Default)]
 struct PowerSums {
-    n: f64,
-    x: f64,
-    xx: f64,
+    count: f64,
+    sum: f64,
+    sum_of_squares: f64,
 }
 
 impl PowerSums {
     /// Returns the squared error of the bins that `self` has beyond `start`, if the grid quantizes them to `value`.
     fn squared_error(self, start: PowerSums, value: f64) -> f64 {
-        let (n, x, xx) = (self.n - start.n, self.x - start.x, self.xx - start.xx);
+        let (n, x, xx) = (self.count - start.count, self.sum - start.sum, self.sum_of_squares - start.sum_of_squares);
         (xx - value * x) + value * (value * n - x)
     }
 }
@@ -113,7 +113,11 @@ impl SideSums {
         for bin in bins {
             in_front.resize(number(bin) - first + 1, so_far);
             let (n, x) = (bin.count as f64, bin.center().abs());
-            so_far = PowerSums { n: so_far.n + n, x: so_far.x + n * x, xx: so_far.xx + n * x * x };
+            so_far = PowerSums {
+                count: so_far.count + n,
+                sum: so_far.sum + n * x,
+                sum_of_squares: so_far.sum_of_squares + n * x * x,
+            };
             in_front.push(so_far);
         }
         SideSums { first, in_front }
@@ -130,7 +134,7 @@ impl SideSums {
     }
 
     /// Returns the squared error of the values that become the last value of the grid, `last` steps from 0.
-    fn of_last_cell(&self, scale: f64, last: u32) -> f64 {
+    fn error_of_last_cell(&self, scale: f64, last: u32) -> f64 {
         let start = last.checked_sub(1).map_or_else(PowerSums::default, |cell| self.up_to(scale, cell));
         self.all().squared_error(start, f64::from(last) * scale)
     }

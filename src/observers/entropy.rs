@@ -66,7 +66,7 @@ struct Divergences<'a> {
     /// Prefix sums of `count * ln(count)`.
     count_ln: Vec<f64>,
     /// Prefix sums of the number of non-empty bins.
-    used: Vec<u32>,
+    n_non_empty: Vec<u32>,
     /// Losses of runs by their first bin, for even and odd numbers of bins; NaN where unknown.
     losses: [Vec<f64>; 2],
     /// Number of bins of the runs in `losses`.
@@ -75,13 +75,13 @@ struct Divergences<'a> {
 
 impl<'a> Divergences<'a> {
     fn of(counts: &'a [f64], level_bits: u32) -> Divergences<'a> {
-        let (mut count, mut count_ln, mut used) = (vec![0.0], vec![0.0], vec![0]);
+        let (mut count, mut count_ln, mut n_non_empty) = (vec![0.0], vec![0.0], vec![0]);
         for (i, &c) in counts.iter().enumerate() {
             count.push(count[i] + c);
             count_ln.push(count_ln[i] + times_ln(c));
-            used.push(used[i] + u32::from(c > 0.0));
+            n_non_empty.push(n_non_empty[i] + u32::from(c > 0.0));
         }
-        Divergences { counts, level_bits, count, count_ln, used, losses: Default::default(), n_bins: [0; 2] }
+        Divergences { counts, level_bits, count, count_ln, n_non_empty, losses: Default::default(), n_bins: [0; 2] }
     }
 
     /// The threshold in bins with the least divergence.
@@ -102,8 +102,8 @@ impl<'a> Divergences<'a> {
     /// bin, and may be infinite if the divergence is above `bound`.
     ///
     /// With counts c of P and q of Q's level, the terms of a level add up to
-    /// `(sum(c ln c) - sum(c) (ln total + ln q)) / total`. Without outliers, that is a loss which follows from the level's
-    /// bins alone, and a part which is the same for all counts.
+    /// `(sum(c ln c) - sum(c) (ln total + ln q)) / total`. Without outliers, that is a loss which follows from the
+    /// level's bins alone, and a part which is the same for all counts.
     fn divergence(&mut self, n: usize, bound: f64) -> f64 {
         let kept = self.count[n];
         let n_outliers = (self.count[self.counts.len()] - kept).max(0.0);
@@ -116,7 +116,7 @@ impl<'a> Divergences<'a> {
         let n_levels = 1 << self.level_bits;
         let is_coarse = n > n_levels;
         let last_start = if is_coarse { self.start_of(n_levels - 1, n) } else { n - 1 };
-        let (ln_excess, n_used) = ((p_total / kept).ln(), self.used[n] - self.used[last_start]);
+        let (ln_excess, n_used) = ((p_total / kept).ln(), self.n_non_empty[n] - self.n_non_empty[last_start]);
         let mut sum = -self.count[last_start] * ln_excess;
         if n_used > 0 {
             let count = kept - self.count[last_start];
@@ -153,7 +153,7 @@ impl<'a> Divergences<'a> {
         let known = &mut self.losses[parity][start];
         if known.is_nan() {
             let count = self.count[end] - self.count[start];
-            let n_used = f64::from(self.used[end] - self.used[start]).max(1.0);
+            let n_used = f64::from(self.n_non_empty[end] - self.n_non_empty[start]).max(1.0);
             *known = self.count_ln[end] - self.count_ln[start] - n_used * times_ln(count / n_used);
         }
         *known

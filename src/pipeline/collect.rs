@@ -17,7 +17,7 @@ use crate::place::{Selection, is_transformer, place};
 use crate::prepare::{Demands, PreparedGraph};
 use crate::progress::Progress;
 use crate::scheme::Scheme;
-use crate::statistics::{AboutStatistics, FloatModel, PartOfList, SavedStatistics, Shard, UntilStable, difference};
+use crate::statistics::{AboutStatistics, FloatModel, PartOfList, SavedStatistics, Shard, UntilStable, mismatch};
 use anyhow::{Context, Result, anyhow, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -292,7 +292,7 @@ fn done_by(resumed: &SavedStatistics, fresh: &SavedStatistics) -> Result<usize> 
         anyhow!("the interrupted statistics do not fit this run: found {difference}")
             .hint("start again without --resume")
     };
-    if let Some(difference) = difference(fresh, resumed) {
+    if let Some(difference) = mismatch(fresh, resumed) {
         return Err(other(difference));
     }
     let (part, expected) = match (&resumed.about.part, &fresh.about.part) {

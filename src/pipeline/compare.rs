@@ -158,7 +158,7 @@ pub(super) fn dataset(request: &CompareRequest, engines: &ShapedEngines) -> Resu
 }
 
 /// A function that is called with the outputs of each sample, from any thread.
-pub(super) type OutputsVisitor<'v> = &'v (dyn Fn(&Ran) -> Result<()> + Sync);
+pub(super) type OutputsVisitor<'v> = &'v (dyn Fn(&SampleOutputs) -> Result<()> + Sync);
 
 /// Runs the models on all samples: the float one and the quantized one, or one model that is compared with itself.
 pub(super) fn over_samples(
@@ -186,16 +186,16 @@ pub(super) fn over_samples(
         let mut ran_models = ran_models.into_iter();
         let first = ran_models.next().context("internal error: no model")?;
         let second = ran_models.next().unwrap_or_else(|| first.clone());
-        let ran = Ran {
+        let sample_outputs = SampleOutputs {
             outputs: [first, second],
             n_classes: n_labels,
             labels: labels.as_ref().map(|labels| &labels[sample_idx][..]),
             truths: truths.as_ref().map(|truths| &truths[sample_idx][..]),
         };
-        ran.check(outputs, dataset.batch()).with_context(|| format!("`{name}`"))?;
-        visit(&ran)?;
+        sample_outputs.check(outputs, dataset.batch()).with_context(|| format!("`{name}`"))?;
+        visit(&sample_outputs)?;
         let position = positions.as_ref().map_or(sample_idx, |positions| positions[sample_idx]);
-        add(&sums, [sample_idx, position], &name, ran)
+        add(&sums, [sample_idx, position], &name, sample_outputs)
     };
     on_threads(request.threads, || each_sample(dataset, by_shape.as_deref(), &*tick, start, job))?;
     sums.into_inner().map_err(|error| anyhow!("{error}"))?.finish()
@@ -285,7 +285,7 @@ pub(super) fn outputs(
 }
 
 /// The outputs of both models for a sample, with the sample's labels.
-pub(super) struct Ran<'a> {
+pub(super) struct SampleOutputs<'a> {
     /// Outputs of the float and of the quantized model.
     pub(super) outputs: [Vec<Array>; 2],
     /// Number of classes, where the labels are positions in a list of names.
@@ -303,7 +303,7 @@ pub(super) fn f32s(array: &Array) -> &[f32] {
     }
 }
 
-impl Ran<'_> {
+impl SampleOutputs<'_> {
     fn check(&self, outputs: &[EvaluatedOutput], batch: usize) -> Result<()> {
         let [float, quantized] = &self.outputs;
         for (output, (a, b)) in outputs.iter().zip(float.iter().zip(quantized)) {
@@ -388,7 +388,7 @@ struct Sums<'a> {
     n_samples: usize,
     /// Number of samples for preparing metrics; `None` before the first sample.
     n_first: Option<usize>,
-    waiting: BTreeMap<usize, Ran<'a>>,
+    waiting: BTreeMap<usize, SampleOutputs<'a>>,
     in_order: Option<InOrder>,
     non_finite: Vec<NonFiniteCounts>,
 }
@@ -415,12 +415,12 @@ impl<'a> Sums<'a> {
     }
 
     /// Stores a sample until all samples for preparing metrics are there.
-    fn wait(&mut self, place: usize, ran: Ran<'a>) -> Result<()> {
+    fn wait(&mut self, place: usize, sample: SampleOutputs<'a>) -> Result<()> {
         if place == 0 {
-            let fit = (MAX_BYTES / ran.n_bytes().max(1)).clamp(MIN_FIRST, MAX_FIRST);
+            let fit = (MAX_BYTES / sample.n_bytes().max(1)).clamp(MIN_FIRST, MAX_FIRST);
             self.n_first = Some(fit.min(self.n_samples));
         }
-        self.waiting.insert(place, ran);
+        self.waiting.insert(place, sample);
         match self.n_first {
             Some(n_first) if (0..n_first).all(|i| self.waiting.contains_key(&i)) => self.prepare(n_first),
             _ => Ok(()),
@@ -430,26 +430,27 @@ impl<'a> Sums<'a> {
     /// Prepares the metrics on the first samples, and adds the waiting samples.
     fn prepare(&mut self, n_first: usize) -> Result<()> {
         let waiting = std::mem::take(&mut self.waiting);
-        let first: Vec<&Ran> = waiting.range(..n_first).map(|(_, ran)| ran).collect();
-        let differing: &[&Ran] = if self.have_shapes { &first } else { &[] };
+        let first: Vec<&SampleOutputs> = waiting.range(..n_first).map(|(_, sample)| sample).collect();
+        let differing: &[&SampleOutputs] = if self.have_shapes { &first } else { &[] };
         let float = self.outputs.iter().enumerate().map(|(i, about)| FloatOutput {
             about,
             batch: self.batch,
-            shape: first.first().map_or(&[], |ran| &ran.outputs[0][i].shape),
-            samples: first.iter().map(|ran| f32s(&ran.outputs[0][i])).collect(),
-            shapes: differing.iter().map(|ran| &ran.outputs[0][i].shape[..]).collect(),
+            shape: first.first().map_or(&[], |sample| &sample.outputs[0][i].shape),
+            samples: first.iter().map(|sample| f32s(&sample.outputs[0][i])).collect(),
+            shapes: differing.iter().map(|sample| &sample.outputs[0][i].shape[..]).collect(),
         });
         let float: Vec<FloatOutput> = float.collect();
-        let images: Vec<_> = first.iter().take(MIN_FIRST).map(|ran| ran.views(self.outputs, self.batch)).collect();
+        let images: Vec<_> =
+            first.iter().take(MIN_FIRST).map(|sample| sample.views(self.outputs, self.batch)).collect();
         let of_boxes = self.request.boxes.as_ref().map(|_| TaskName::Detect);
         let asked = HeadRequest { task: self.request.head.task.or(of_boxes), head: self.request.head.head.clone() };
         let head = asked.resolve(&images, self.input)?;
         let prepared = Arc::new(PreparedMetrics::new(METRICS, &float, head.as_ref()));
         let in_order = self.in_order.insert(InOrder::new(prepared.clone()));
-        for (place, ran) in &waiting {
+        for (place, sample) in &waiting {
             in_order.add(
                 *place,
-                prepared.sums(&SamplePair { outputs: &ran.pairs(), labels: ran.labels, truths: ran.truths }),
+                prepared.sums(&SamplePair { outputs: &sample.pairs(), labels: sample.labels, truths: sample.truths }),
             );
         }
         self.head = head;
@@ -475,19 +476,24 @@ impl<'a> Sums<'a> {
 
 /// Adds a sample, given its position in the data and in the order of the runs. The lock is not held while its sums are
 /// computed.
-fn add<'a>(sums: &Mutex<Sums<'a>>, [sample_idx, place]: [usize; 2], name: &str, ran: Ran<'a>) -> Result<()> {
+fn add<'a>(
+    sums: &Mutex<Sums<'a>>,
+    [sample_idx, place]: [usize; 2],
+    name: &str,
+    sample: SampleOutputs<'a>,
+) -> Result<()> {
     let locked = || sums.lock().map_err(|error| anyhow!("{error}"));
     let counts = |pair: &Option<OutputPair>| {
         pair.map(|pair| NonFiniteCounts::of((sample_idx, name), pair.float, pair.quantized)).unwrap_or_default()
     };
-    let counts: Vec<NonFiniteCounts> = ran.pairs().iter().map(counts).collect();
+    let counts: Vec<NonFiniteCounts> = sample.pairs().iter().map(counts).collect();
     let mut locked_sums = locked()?;
     locked_sums.non_finite.iter_mut().zip(counts).for_each(|(all, one)| all.merge(one));
     let Some(prepared) = locked_sums.prepared() else {
-        return locked_sums.wait(place, ran);
+        return locked_sums.wait(place, sample);
     };
     drop(locked_sums);
-    let one = prepared.sums(&SamplePair { outputs: &ran.pairs(), labels: ran.labels, truths: ran.truths });
+    let one = prepared.sums(&SamplePair { outputs: &sample.pairs(), labels: sample.labels, truths: sample.truths });
     if let Some(in_order) = &mut locked()?.in_order {
         in_order.add(place, one);
     }

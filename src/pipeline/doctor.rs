@@ -81,10 +81,10 @@ pub fn doctor(request: &DoctorRequest, progress: &Progress) -> Result<Diagnosis>
     let graph = prepared.model.graph()?;
     let placement = place(graph, &prepared.value_info, scheme, &request.selection);
     let parsed = prepared.parsed.map_err(|error| anyhow!("{error:#}").hint(hint_of(&error)))?;
-    let work = || -> Result<LookedAt> {
+    let work = || -> Result<DataFindings> {
         if data.is_empty() {
             let pixel_values = PixelVerdict::Unknown(NO_DATA.to_string());
-            return Ok(LookedAt { data: None, preprocessing: None, pixel_values });
+            return Ok(DataFindings { data: None, preprocessing: None, pixel_values });
         }
         let mut inputs = parsed.inputs().to_vec();
         close_given(&mut inputs, &request.shapes);
@@ -93,10 +93,10 @@ pub fn doctor(request: &DoctorRequest, progress: &Progress) -> Result<Diagnosis>
         let outputs = EvaluatedOutput::of_scores(graph, &ChannelAxes::new(), request.are_scores);
         let surveyed = survey_of(parsed, &tensors, &outputs, &dataset, progress)?;
         let pixel_values = verdict(request, &shapes, &dataset, progress);
-        Ok(LookedAt { data: Some(surveyed), preprocessing: dataset.describe(), pixel_values })
+        Ok(DataFindings { data: Some(surveyed), preprocessing: dataset.describe(), pixel_values })
     };
-    let looked_at = on_threads(request.threads, work).with_context(|| format!("`{}`", model.display()))?;
-    let LookedAt { data, preprocessing, pixel_values } = looked_at;
+    let findings = on_threads(request.threads, work).with_context(|| format!("`{}`", model.display()))?;
+    let DataFindings { data, preprocessing, pixel_values } = findings;
     let until_stable = if request.until_stable { until_stable(request, progress)? } else { None };
     let facts = Facts {
         model: &prepared.model,
@@ -114,7 +114,7 @@ pub fn doctor(request: &DoctorRequest, progress: &Progress) -> Result<Diagnosis>
 }
 
 /// Findings about the data, if there are any.
-struct LookedAt {
+struct DataFindings {
     data: Option<DataSurvey>,
     preprocessing: Option<String>,
     pixel_values: PixelVerdict,

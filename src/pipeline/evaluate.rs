@@ -1,7 +1,8 @@
 //! Figures of one model by itself.
 
 use super::compare::{
-    CompareRequest, Comparison, Ran, dataset, engines, f32s, non_finite, other_preprocessing, outputs, over_samples,
+    CompareRequest, Comparison, SampleOutputs, dataset, engines, f32s, non_finite, other_preprocessing, outputs,
+    over_samples,
 };
 use crate::matching::as_qdq;
 use crate::metrics::{COCO_MAP, ChannelAxes, Metric, MetricBound, MissedGate, TOP1, TOP5, argmax, n_classes};
@@ -130,11 +131,11 @@ pub fn evaluate(request: &CompareRequest, progress: &Progress) -> Result<ModelEv
     let dataset = dataset(request, &engines[0])?;
     warnings.extend(other_preprocessing(path, &dataset));
     let sums = Mutex::new(vec![OutputValues::default(); about.len()]);
-    let visit = |ran: &Ran| {
+    let visit = |sample: &SampleOutputs| {
         let mut sums = sums.lock().map_err(|error| anyhow!("{error}"))?;
-        ensure!(sums.len() == ran.outputs[0].len(), "internal error: the number of outputs has changed");
-        for (sums, output) in sums.iter_mut().zip(&ran.outputs[0]) {
-            sums.add(&output.shape, f32s(output), ran.labels, dataset.batch());
+        ensure!(sums.len() == sample.outputs[0].len(), "internal error: the number of outputs has changed");
+        for (sums, output) in sums.iter_mut().zip(&sample.outputs[0]) {
+            sums.add(&output.shape, f32s(output), sample.labels, dataset.batch());
         }
         Ok(())
     };

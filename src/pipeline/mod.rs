@@ -34,7 +34,7 @@ use crate::onnx::inputs::{Shapes, has_open_batch, inputs_of, open_inputs};
 use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::place::{OffGrid, Placement, SKIP_SMALL_MATMULS, Selection, WideNodes, is_transformer, place};
-use crate::plan::{QuantPlan, decide, off_grid, unlike_tensors, warning_of_unlike};
+use crate::plan::{QuantPlan, decide, narrow_tensors, off_grid, warning_of_unlike};
 use crate::prepare::{PreparedGraph, prepare_file, raise_opset};
 use crate::progress::Progress;
 use crate::rewrite::rewrite;
@@ -231,20 +231,20 @@ fn finish(
     let proposals = propose(setup, &model, &placement);
     let mut calibration = observe(parsed, &plain, &placement, &proposals, &wide, setup, request)?;
     calibration.set_statistics(calibration.of_copies(&wide.copies));
-    let unlike = match setup.has_given_ranges {
+    let narrow_tensors = match setup.has_given_ranges {
         true => BTreeSet::new(),
-        false => unlike_tensors(&placement, &calibration.for_quantizers(&placement), &request.scheme),
+        false => narrow_tensors(&placement, &calibration.for_quantizers(&placement), &request.scheme),
     };
-    let has_unlike = !unlike.is_empty();
-    let known = Known { selection: known.selection.with_unlike(unlike), ..known };
+    let has_narrow_tensors = !narrow_tensors.is_empty();
+    let known = Known { selection: known.selection.with_narrow_tensors(narrow_tensors), ..known };
     let setup = request.setup(&known, samples.as_ref(), progress);
-    if has_unlike {
+    if has_narrow_tensors {
         placement = place(model.graph()?, setup.value_info, setup.scheme, setup.selection);
     }
     let statistics = calibration.for_quantizers(&placement);
     let (given, observers) = (request.given(), setup.range_observers());
     let mut decided = decide(model.graph()?, &placement, &statistics, given, setup.scheme, observers)?;
-    let off_grid = match request.scheme.runs_float() {
+    let off_grid = match request.scheme.allows_float_nodes() {
         true => off_grid(model.graph()?, &decided.0, &statistics),
         false => OffGrid::default(),
     };
@@ -281,7 +281,7 @@ fn finish(
         onnx::set_metadata(model, vec![("mqq.version", version), ("mqq.backend", sidecar.scheme.backend.clone())]);
         Ok(())
     })?;
-    if plan.activations.iter().any(|planned| planned.qtype.is_wide()) {
+    if plan.activations.iter().any(|planned| planned.qtype.needs_wide_opset()) {
         quantized = quantized.with_edit(|model| raise_opset(model, WIDE_OPSET))?;
     }
     let model = ensure_kept(quantized, &request.scheme)?;

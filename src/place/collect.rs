@@ -40,7 +40,7 @@ impl<'a> Draft<'a> {
             let rewirable =
                 uses.iter().copied().filter(|edge| edge.1 != usize::MAX && !self.float_edges.contains(edge));
             let output = self.network_outputs.get(tensor);
-            let whole = self.whole.get(tensor);
+            let whole = self.quantized_tensors.get(tensor);
             let edges: Vec<Edge> = match whole {
                 Some(_) => rewirable.collect(),
                 None => rewirable.filter(|edge| self.edges.contains_key(edge)).collect(),
@@ -55,7 +55,7 @@ impl<'a> Draft<'a> {
             let qtype = self.qtype_of(tensor, &edges);
             let group = (self.group_of(tensor), qtype.clone());
             let mut reason = mark.reason.clone();
-            if self.unlike.contains(tensor) && self.joins_apart() {
+            if self.narrow_tensors.contains(tensor) && self.joins_apart() {
                 reason.push_str("; with its own scale, because the tensors joined with it have much wider ranges");
             }
             let is_of_linear = edges.iter().any(|(reader, _)| self.linear.contains(reader));
@@ -239,7 +239,7 @@ impl<'a> Draft<'a> {
 
     fn why_untouched(&self, node_idx: usize) -> FloatCause {
         let node = &self.graph.node[node_idx];
-        let passed = || self.passed.get(&node_idx).copied();
+        let passed = || self.before_quantizer.get(&node_idx).copied();
         let backbone = node.output.first().and_then(|output| self.backbone(output)).or_else(passed);
         // A layer with only its weight quantized computes in float: nothing is fused to it.
         match backbone.filter(|backbone| !self.weights_alone.contains(backbone)) {

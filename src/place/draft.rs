@@ -38,7 +38,7 @@ pub struct Draft<'a> {
     pub(super) float: BTreeMap<usize, Mark>,
     pub(super) edges: BTreeMap<Edge, Mark>,
     /// Tensors with every use quantized.
-    pub(super) whole: BTreeMap<&'a str, Mark>,
+    pub(super) quantized_tensors: BTreeMap<&'a str, Mark>,
     /// Uses that stay float whatever later rules ask for.
     pub(super) float_edges: BTreeSet<Edge>,
     /// Outputs of the network that are quantized.
@@ -60,9 +60,9 @@ pub struct Draft<'a> {
     pub(super) fused_input: BTreeMap<usize, usize>,
     /// Operators between a quantized operator and the quantizer of its output, each with the position of the quantized
     /// operator.
-    pub(super) passed: BTreeMap<usize, usize>,
+    pub(super) before_quantizer: BTreeMap<usize, usize>,
     /// Tensors whose ranges are much narrower than those of the tensors that they are joined with.
-    pub(super) unlike: BTreeSet<String>,
+    pub(super) narrow_tensors: BTreeSet<String>,
     /// Parent links of the sharing groups: each tensor to the next one on the way to the group's name.
     pub(super) shared_with: BTreeMap<&'a str, &'a str>,
 }
@@ -79,7 +79,7 @@ impl<'a> Draft<'a> {
             rule: "",
             float: BTreeMap::new(),
             edges: BTreeMap::new(),
-            whole: BTreeMap::new(),
+            quantized_tensors: BTreeMap::new(),
             float_edges: BTreeSet::new(),
             network_outputs: BTreeMap::new(),
             clips: BTreeMap::new(),
@@ -90,8 +90,8 @@ impl<'a> Draft<'a> {
             linear: BTreeSet::new(),
             float_outputs: BTreeSet::new(),
             fused_input: BTreeMap::new(),
-            passed: BTreeMap::new(),
-            unlike: BTreeSet::new(),
+            before_quantizer: BTreeMap::new(),
+            narrow_tensors: BTreeSet::new(),
             shared_with: BTreeMap::new(),
         }
     }
@@ -228,7 +228,10 @@ impl<'a> Draft<'a> {
             return false;
         }
         self.edges.contains_key(&edge)
-            || self.graph.node[edge.0].input.get(edge.1).is_some_and(|name| self.whole.contains_key(name.as_str()))
+            || self.graph.node[edge.0]
+                .input
+                .get(edge.1)
+                .is_some_and(|name| self.quantized_tensors.contains_key(name.as_str()))
     }
 
     /// Quantizes every use of the tensor.
@@ -238,12 +241,12 @@ impl<'a> Draft<'a> {
             return;
         }
         let mark = self.mark(reason);
-        self.whole.entry(name).or_insert(mark);
+        self.quantized_tensors.entry(name).or_insert(mark);
     }
 
     /// Whether a use reads the tensor quantized, or the tensor is a quantized output of the network.
     pub fn is_quantizer(&self, tensor: &str) -> bool {
-        self.whole.contains_key(tensor)
+        self.quantized_tensors.contains_key(tensor)
             || self.network_outputs.contains_key(tensor)
             || self.index.consumers(tensor).iter().any(|edge| self.edges.contains_key(edge))
     }

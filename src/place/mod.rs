@@ -6,7 +6,6 @@
 
 mod assigned;
 mod attention;
-mod behind;
 mod chains;
 pub mod clips;
 mod collect;
@@ -24,7 +23,7 @@ mod grouped;
 mod indices;
 mod input_statistics;
 mod inputs;
-mod kernels;
+mod layer_followers;
 mod logarithms;
 mod merges;
 mod network;
@@ -42,11 +41,12 @@ mod trace;
 mod transformer;
 mod types;
 mod unread;
+mod winograd;
 
 pub use assigned::Assigned;
-pub use behind::with_followers;
 pub use draft::Draft;
 pub use ends::{NetworkEnd, layers_at_end};
+pub use layer_followers::with_followers;
 pub use off_grid::{OffGrid, has_pole};
 pub use region::WideNodes;
 pub use small::SKIP_SMALL_MATMULS;
@@ -100,7 +100,7 @@ pub const RULES: &[Rule] = &[
     ends::SKIP_LAST_LAYERS,
     ends::SET_FIRST_LAYER_TYPES,
     ends::SET_LAST_LAYER_TYPES,
-    kernels::SET_WINOGRAD_TYPES,
+    winograd::SET_WINOGRAD_TYPES,
     types::SET_INPUT_TYPE,
     types::SET_LEFT_CONSTANT_TYPE,
     types::SET_PRODUCT_INPUT_TYPES,
@@ -229,7 +229,7 @@ pub struct Join {
     /// The output, if it is quantized.
     pub output: Option<String>,
     /// Whether the table lets inputs with very unlike ranges keep their own quantization parameters.
-    pub may_part: bool,
+    pub may_keep_own_params: bool,
 }
 
 /// The outcome of placement.
@@ -285,7 +285,7 @@ pub struct Selection {
     /// Names of Muls that scale channels in float.
     scaling: BTreeSet<String>,
     /// Tensors whose ranges are much narrower than those of the tensors that they are joined with.
-    unlike: BTreeSet<String>,
+    narrow_tensors: BTreeSet<String>,
     /// Nodes in the table's region of wider types, by the name of each node's first output.
     wide: BTreeSet<String>,
     /// Tensors with values that no grid holds.
@@ -315,7 +315,7 @@ impl Selection {
             exclude: compile(exclude)?,
             only: compile(only)?,
             scaling: BTreeSet::new(),
-            unlike: BTreeSet::new(),
+            narrow_tensors: BTreeSet::new(),
             wide: BTreeSet::new(),
             off_grid: OffGrid::default(),
         })
@@ -329,8 +329,8 @@ impl Selection {
 
     /// Returns the selection with tensors that keep their own quantization parameters at a join, if the table allows
     /// it.
-    pub fn with_unlike(&self, tensors: BTreeSet<String>) -> Selection {
-        Selection { unlike: tensors, ..self.clone() }
+    pub fn with_narrow_tensors(&self, tensors: BTreeSet<String>) -> Selection {
+        Selection { narrow_tensors: tensors, ..self.clone() }
     }
 
     /// Returns the selection with nodes in the table's region of wider types, by the name of each node's first output.
@@ -386,7 +386,7 @@ pub fn place_assigned(
     assigned: &Assigned,
 ) -> Placement {
     let mut draft = Draft::new(graph, value_info, scheme);
-    draft.unlike = selection.unlike.clone();
+    draft.narrow_tensors = selection.narrow_tensors.clone();
     for (node_idx, node) in graph.node.iter().enumerate() {
         if selection.scaling.contains(node_name(node)) {
             draft.rule = "channel_scales";

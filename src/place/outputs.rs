@@ -23,9 +23,9 @@ fn quantize_outputs(draft: &mut Draft, call: &RuleCall) {
         // A Split has several outputs; unused ones are skipped.
         for output in &node.output {
             if !draft.index.consumers(output).is_empty() {
-                let (tensor, passed) = behind(draft, output, past);
+                let (tensor, passed) = chain_end(draft, output, past);
                 if !draft.index.is_output(tensor) {
-                    draft.passed.extend(passed.into_iter().map(|passed| (passed, node_idx)));
+                    draft.before_quantizer.extend(passed.into_iter().map(|passed| (passed, node_idx)));
                     let reason = format!("output of {}", node.op_type());
                     draft.quantize_tensor(tensor, reason);
                 }
@@ -36,7 +36,7 @@ fn quantize_outputs(draft: &mut Draft, call: &RuleCall) {
 
 /// Returns the tensor at the end of the chain of `past` operators that alone reads `tensor`, and the positions of the
 /// chain's nodes.
-fn behind<'a>(draft: &Draft<'a>, mut tensor: &'a str, past: &[String]) -> (&'a str, Vec<usize>) {
+fn chain_end<'a>(draft: &Draft<'a>, mut tensor: &'a str, past: &[String]) -> (&'a str, Vec<usize>) {
     let (graph, mut passed) = (draft.graph, Vec::new());
     while let Some((node_idx, 0)) = draft.index.only_value_reader(tensor) {
         let next = &graph.node[node_idx];

@@ -1,6 +1,6 @@
 //! Regions of wider types, on targets that compute on integers alone.
 
-use super::behind::FOLLOWERS;
+use super::layer_followers::FOLLOWERS;
 use super::{DetectorTail, Placement};
 use crate::onnx::edit::InsertedCopy;
 use crate::onnx::graph::GraphIndex;

@@ -5,7 +5,7 @@ use crate::scheme::{Constraint, ParameterKind, RuleCall};
 
 /// The kinds of tensors that keep their own quantization parameters at a join.
 #[derive(Clone, Copy)]
-struct Apart {
+struct KeepApart {
     /// Tensors whose range replaces a Clip, which a wider range could not.
     clips: bool,
     /// Tensors whose ranges are much narrower than those of the tensors that they are joined with.
@@ -25,7 +25,7 @@ pub const SHARE_SCALES: Rule = Rule {
 const UNLIKE_APART: &str = "unlike_apart";
 
 fn share_scales(draft: &mut Draft, call: &RuleCall) {
-    let apart = Apart { clips: call.number("clips_apart", 0) != 0, unlike: call.number(UNLIKE_APART, 0) != 0 };
+    let apart = KeepApart { clips: call.number("clips_apart", 0) != 0, unlike: call.number(UNLIKE_APART, 0) != 0 };
     for (node_idx, node) in draft.graph.node.iter().enumerate() {
         let Some(constraint) = draft.table_row(node_idx).and_then(|row| row.constraint) else { continue };
         // A node that was left float may read and write tensors with all uses quantized. The target takes such a node,
@@ -74,10 +74,10 @@ impl Draft<'_> {
     /// Returns the quantized tensors before `inputs` that may share parameters. A tensor with a prescribed grid may
     /// not: the other tensors would saturate on that grid, and the backend requantizes. Neither may a tensor that stays
     /// apart.
-    fn free_sources(&self, inputs: &[String], apart: Apart) -> Vec<String> {
+    fn free_sources(&self, inputs: &[String], apart: KeepApart) -> Vec<String> {
         let sources = inputs.iter().filter_map(|name| self.quantizer_behind(name));
         let clips = |source: &str| self.clips.keys().any(|tensor| self.group_of(tensor) == self.group_of(source));
-        let is_unlike = |source: &str| apart.unlike && self.unlike.contains(source);
+        let is_unlike = |source: &str| apart.unlike && self.narrow_tensors.contains(source);
         let free = |source: &&str| !(self.is_prescribed(source) || apart.clips && clips(source) || is_unlike(source));
         sources.filter(free).map(str::to_string).collect()
     }
@@ -91,7 +91,7 @@ impl Draft<'_> {
     /// Returns every operator that makes quantized tensors share parameters: Concat, and operators whose row constrains
     /// their inputs to share.
     pub(super) fn joins(&self) -> Vec<Join> {
-        let may_part = self.joins_apart();
+        let may_keep_own_params = self.joins_apart();
         let join = |node_idx: usize| {
             let node = &self.graph.node[node_idx];
             let constraint = self.table_row(node_idx).and_then(|row| row.constraint);
@@ -101,7 +101,7 @@ impl Draft<'_> {
             let inputs: Vec<String> = sources.map(str::to_string).collect();
             let output = node.output.first().filter(|name| self.is_quantizer(name)).cloned();
             let joins = inputs.len() > 1 && (shares || node.op_type() == "Concat" && output.is_some());
-            joins.then_some(Join { node: node_idx, inputs, output, may_part })
+            joins.then_some(Join { node: node_idx, inputs, output, may_keep_own_params })
         };
         (0..self.graph.node.len()).filter_map(join).collect()
     }

@@ -56,16 +56,16 @@ pub(super) fn decide(
         }
         let keeps_ends = |quantizer: usize| placement.activations[quantizer].keeps_ends();
         let holds_all = |quantizer: &&usize| keeps_ends(**quantizer) && given_of(quantizer).is_none();
-        let mut of_outputs = Extremes::NONE;
+        let mut must_hold = Extremes::NONE;
         for &quantizer in quantizers_of_group.iter().filter(holds_all) {
-            of_outputs.widen(statistics[quantizer].borrow().extremes);
+            must_hold.widen(statistics[quantizer].borrow().extremes);
         }
         let raised = |value: f32| mask.map_or(value, |mask| mask.raise(value));
-        let of_outputs = of_outputs.get().map(|(min, max)| (raised(min), raised(max)));
+        let must_hold = must_hold.get().map(|(min, max)| (raised(min), raised(max)));
         let qtype = &scheme.types[&first.qtype];
         let shared = match prescribed {
             Some((_, fixed)) => prescribe(fixed, qtype),
-            None => find_shared(joint.as_deref(), of_outputs, &imported, qtype, observer),
+            None => find_shared(joint.as_deref(), must_hold, &imported, qtype, observer),
         };
         let shared = shared.with_context(|| format!("tensor `{}`", first.tensor))?;
         Ok((group, Shared { mask, ..shared }))
@@ -146,17 +146,17 @@ fn prescribe(fixed: FixedGrid, qtype: &QType) -> Result<Shared> {
 }
 
 /// Finds the shared parameters of a group. `joint` is the statistic of the tensors without a given range, `imported`
-/// has the given ranges of the other tensors. `of_outputs` has the lowest and the highest value of the group's tensors
+/// has the given ranges of the other tensors. `must_hold` has the lowest and the highest value of the group's tensors
 /// whose range must hold all values, such as the network's outputs. The range is widened to include both. Otherwise the
 /// largest outputs would be clipped to ties, and users of the network look for the largest.
 fn find_shared(
     joint: Option<&TensorStatistics>,
-    of_outputs: Option<(f32, f32)>,
+    must_hold: Option<(f32, f32)>,
     imported: &[GivenRange],
     qtype: &QType,
     observer: &Observer,
 ) -> Result<Shared> {
-    let whole = |range: Range, grid: &Grid| of_outputs.map_or(range, |(min, max)| covering(range, min, max, grid));
+    let whole = |range: Range, grid: &Grid| must_hold.map_or(range, |(min, max)| covering(range, min, max, grid));
     if let (Some(joint), []) = (joint, imported) {
         let qtype = qtype.adapted(joint.min_max().map(|(min, _)| min));
         let grid = qtype.grid();
@@ -164,7 +164,7 @@ fn find_shared(
             let found = observer.find(joint, &grid)?;
             let (mut range, mut params) = params_for(joint, found, &qtype)?;
             let mut widened = false;
-            if of_outputs.is_some() {
+            if must_hold.is_some() {
                 // The search for a power of two, or rounding to one, must not clip values either.
                 let (whole, before) = (whole(found, &grid), range);
                 (range, params) = (whole, params_for_range(whole, &grid.with_scales_rounded_up())?);

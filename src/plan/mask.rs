@@ -16,7 +16,7 @@ const BELOW_SCORES: f64 = 12.0;
 /// Minimum distance of a raised mask from the other values of an addend: scores have about that spread.
 const BELOW_ADDENDS: f64 = 32.0;
 /// Offset of the raised mask of an addend with only one other value, usually 0. Any grid holds two values.
-const BESIDE_ONE: f64 = -1024.0;
+const OFFSET_BESIDE_ONE_VALUE: f64 = -1024.0;
 
 /// A mask: the values up to `highest`, which are raised to `raised`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -42,11 +42,11 @@ impl Mask {
                 let (min, max) = (lower_end(first), last.inner.max(last.outer));
                 match role {
                     SoftmaxRole::Input => min - BELOW_SCORES,
-                    SoftmaxRole::Addend if bins.len() - first == 1 => min.min(0.0) + BESIDE_ONE,
+                    SoftmaxRole::Addend if bins.len() - first == 1 => min.min(0.0) + OFFSET_BESIDE_ONE_VALUE,
                     SoftmaxRole::Addend => min - (max - min).max(BELOW_ADDENDS),
                 }
             }
-            _ => BESIDE_ONE,
+            _ => OFFSET_BESIDE_ONE_VALUE,
         };
         // The raised mask is not below the mask itself.
         let lowest = if is_infinite || bins.is_empty() { f64::NEG_INFINITY } else { lower_end(0) };

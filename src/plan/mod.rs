@@ -21,7 +21,7 @@ pub use integers::Integers;
 pub use mask::Mask;
 pub use off_grid::off_grid;
 pub use pairs::Pairs;
-pub use unlike::{unlike_tensors, warning as warning_of_unlike};
+pub use unlike::{narrow_tensors, warning as warning_of_unlike};
 pub use weight::round;
 
 use crate::observers::{self, Observer, pot_search};
@@ -128,7 +128,7 @@ pub struct PlannedWeight {
     /// The range observer's name.
     pub observer: &'static str,
     /// Positions of slices with only negligible values.
-    pub dead: Vec<usize>,
+    pub negligible: Vec<usize>,
     /// Whether rounding was learned, so that integers may differ from the nearest ones.
     pub learned: bool,
     /// Limits on the sum of neighboring weights.
@@ -227,7 +227,7 @@ pub fn decide(
         statistics.len(),
         placement.activations.len()
     );
-    let statistics = weight::with_tables(graph, placement, statistics)?;
+    let statistics = weight::with_constant_tables(graph, placement, statistics)?;
     let (mut activations, of_activations) = group::decide(placement, &statistics, given, scheme, observers.activation)?;
     let (mut weights, of_weights) = weight::decide(graph, placement, scheme, observers.weight)?;
     weight::share(&mut weights, &mut activations);
@@ -248,7 +248,7 @@ pub fn decide_activations(
     scheme: &Scheme,
     observer: &Observer,
 ) -> Result<Vec<PlannedActivation>> {
-    let statistics = weight::with_tables(graph, placement, statistics)?;
+    let statistics = weight::with_constant_tables(graph, placement, statistics)?;
     Ok(group::decide(placement, &statistics, None, scheme, observer)?.0)
 }
 

@@ -17,7 +17,7 @@ const LEAST_STEPS: f64 = 8.0;
 /// Returns the tensors that keep their own quantization parameters at a join. The table must allow it, the joined
 /// tensors must have a much wider range together, and a node must read the detail that a shared grid would lose. A
 /// Concat whose output is quantized is no such node: its output has lost the detail anyway.
-pub fn unlike_tensors(
+pub fn narrow_tensors(
     placement: &Placement,
     statistics: &[impl Borrow<TensorStatistics>],
     scheme: &Scheme,
@@ -31,7 +31,7 @@ pub fn unlike_tensors(
     }
     let joining: BTreeSet<usize> = placement.joins.iter().filter(|it| it.output.is_some()).map(|it| it.node).collect();
     let mut found = BTreeSet::new();
-    for join in placement.joins.iter().filter(|join| join.may_part) {
+    for join in placement.joins.iter().filter(|join| join.may_keep_own_params) {
         let of_join = join.inputs.iter().filter_map(|name| by_name.get(name.as_str()));
         let unlike = of_join.filter(|(quantizer, extremes)| {
             let n_steps = (1_u64 << scheme.types[&quantizer.qtype].bits) as f64 - 1.0;

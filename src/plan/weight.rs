@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 /// Largest absolute value of a negligible slice, as a share of the weight's largest absolute value. The slice's own
 /// scale would vanish beside the other scales in float32, and the scale of its bias would be subnormal.
-const NOTHING: f32 = 1.0 / (1 << 24) as f32;
+const NEGLIGIBLE_SHARE: f32 = 1.0 / (1 << 24) as f32;
 
 pub(super) fn values(graph: &GraphProto, name: &str) -> Result<(Vec<usize>, Vec<f32>)> {
     let (shape, values) = read(graph, name)?;
@@ -78,7 +78,7 @@ pub(super) fn decide(
 /// Returns the statistics of activations, extended by the values of constant tables that share an activation's
 /// parameters. All rows of a table count, also those that no sample looked up. A constant with one value is not a
 /// table.
-pub(super) fn with_tables<'a, S: Borrow<TensorStatistics>>(
+pub(super) fn with_constant_tables<'a, S: Borrow<TensorStatistics>>(
     graph: &GraphProto,
     placement: &Placement,
     statistics: &'a [S],
@@ -127,10 +127,10 @@ fn planned(
         });
     }
     let peak = |slice: &[f32]| slice.iter().fold(0f32, |peak, value| peak.max(value.abs()));
-    let nothing = peak(&values) * NOTHING;
-    let dead = |slice: &Vec<f32>| peak(slice) <= nothing;
-    let dead: Vec<usize> = (0..layout.n).filter(|&channel| dead(&by_slice[channel])).collect();
-    borrow_scales(&mut params, &dead);
+    let negligible_peak = peak(&values) * NEGLIGIBLE_SHARE;
+    let is_negligible = |slice: &Vec<f32>| peak(slice) <= negligible_peak;
+    let negligible: Vec<usize> = (0..layout.n).filter(|&channel| is_negligible(&by_slice[channel])).collect();
+    borrow_scales(&mut params, &negligible);
     let min = values.iter().copied().fold(f32::INFINITY, f32::min);
     let max = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mut planned = PlannedWeight {
@@ -141,7 +141,7 @@ fn planned(
         shape,
         observed: (min, max),
         observer: observer.name,
-        dead,
+        negligible,
         learned: false,
         pairs: None,
     };
@@ -151,8 +151,8 @@ fn planned(
 
 /// Returns a warning about weights with negligible slices.
 fn warning(weights: &[PlannedWeight]) -> Option<String> {
-    let mut found = weights.iter().filter(|weight| !weight.dead.is_empty() && weight.params.len() > 1);
-    let PlannedWeight { quantizer, params, dead, .. } = found.next()?;
+    let mut found = weights.iter().filter(|weight| !weight.negligible.is_empty() && weight.params.len() > 1);
+    let PlannedWeight { quantizer, params, negligible, .. } = found.next()?;
     let slices = if quantizer.block.is_some() { "blocks" } else { "channels" };
     let others = match found.count() {
         0 => String::new(),
@@ -162,9 +162,9 @@ fn warning(weights: &[PlannedWeight]) -> Option<String> {
         "initializer `{}`: all values are zero or nearly zero in {} of {} {slices} (first: {}){others}; these get the median scale \
          of the others",
         quantizer.tensor,
-        dead.len(),
+        negligible.len(),
         params.len(),
-        dead[0],
+        negligible[0],
     ))
 }
 
@@ -183,16 +183,16 @@ pub(super) fn params_of(values: &[f32], qtype: &QType, observer: &Observer) -> R
 }
 
 /// Gives negligible slices the median scale of the other slices.
-fn borrow_scales(params: &mut [QuantParams], dead: &[usize]) {
+fn borrow_scales(params: &mut [QuantParams], negligible: &[usize]) {
     let mut alive: Vec<f32> = params
         .iter()
         .enumerate()
-        .filter(|(channel, _)| !dead.contains(channel))
+        .filter(|(channel, _)| !negligible.contains(channel))
         .map(|(_, params)| params.scale)
         .collect();
     alive.sort_by(f32::total_cmp);
     if let Some(&median) = alive.get(alive.len() / 2) {
-        dead.iter().for_each(|&channel| params[channel].scale = median);
+        negligible.iter().for_each(|&channel| params[channel].scale = median);
     }
 }
 

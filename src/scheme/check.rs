@@ -1,7 +1,7 @@
 //! Checks of a table beyond its YAML form.
 
 use super::mixed::{FIRST_OPSET, WIDE_OPSET, check_mixed};
-use super::wrong::{Wrong, ensure, wrong};
+use super::table_error::{TableError, ensure, table_error};
 use super::{
     Axis, BiasRow, Catalog, Constraint, Granularity, OpRow, ParameterKind, QType, RuleCall, ScaleKind, Scheme,
     WeightStorage,
@@ -12,18 +12,18 @@ use crate::quant::{Codes, Symmetry};
 use anyhow::anyhow;
 
 /// Checks the table, and the table with each of its switches turned on.
-pub(super) fn check(scheme: &Scheme, catalog: &Catalog) -> Result<(), Wrong> {
+pub(super) fn check(scheme: &Scheme, catalog: &Catalog) -> Result<(), TableError> {
     check_one(scheme, catalog)?;
     for name in scheme.switches.keys() {
         let mut variant = scheme.clone();
         let at = format!("switches.{name}");
-        variant.switch_on(name).map_err(|error| wrong(at.clone(), error))?;
-        check_one(&variant, catalog).map_err(|inner| wrong(format!("{at}.{}", inner.at), inner.error))?;
+        variant.switch_on(name).map_err(|error| table_error(at.clone(), error))?;
+        check_one(&variant, catalog).map_err(|inner| table_error(format!("{at}.{}", inner.at), inner.error))?;
     }
     Ok(())
 }
 
-fn check_one(scheme: &Scheme, catalog: &Catalog) -> Result<(), Wrong> {
+fn check_one(scheme: &Scheme, catalog: &Catalog) -> Result<(), TableError> {
     let name = &scheme.name;
     let is_file_name = !name.is_empty() && !name.contains(['/', '\\']) && !name.chars().any(is_unprintable);
     ensure(is_file_name, "name", || {
@@ -43,7 +43,7 @@ fn check_one(scheme: &Scheme, catalog: &Catalog) -> Result<(), Wrong> {
         let mut tables = catalog.tables.iter().map(|(name, _)| *name);
         if !tables.clone().any(|table| table == name) {
             let unknown = none_of(format_args!("backend `{name}` is unknown"), name, &mut tables);
-            return Err(wrong("wider", unknown));
+            return Err(table_error("wider", unknown));
         }
     }
     check_mixed(scheme)?;
@@ -61,26 +61,29 @@ fn check_one(scheme: &Scheme, catalog: &Catalog) -> Result<(), Wrong> {
         for (position, call) in calls.iter().enumerate() {
             let at = format!("{key}.{position}");
             let Some((_, takes)) = rules.iter().find(|(name, _)| *name == call.rule) else {
-                return Err(wrong(at, none_of(format_args!("rule `{}` is unknown", call.rule), &call.rule, names())));
+                return Err(table_error(
+                    at,
+                    none_of(format_args!("rule `{}` is unknown", call.rule), &call.rule, names()),
+                ));
             };
             let takes: Vec<_> = takes.iter().copied().chain(common).collect();
             check_parameters(scheme, call, &takes, &at)?;
         }
     }
     for (position, name) in scheme.emit.iter().enumerate() {
-        (catalog.check_format)(name).map_err(|error| wrong(format!("emit.{position}"), error))?;
+        (catalog.check_format)(name).map_err(|error| table_error(format!("emit.{position}"), error))?;
     }
     for (key, observer) in [("activation", &scheme.observers.activation), ("weight", &scheme.observers.weight)] {
-        (catalog.check_observer)(observer).map_err(|error| wrong(format!("observers.{key}"), error))?;
+        (catalog.check_observer)(observer).map_err(|error| table_error(format!("observers.{key}"), error))?;
     }
     match (catalog.contradiction)(scheme) {
-        Some((at, text)) => Err(wrong(at, anyhow!(text))),
+        Some((at, text)) => Err(table_error(at, anyhow!(text))),
         None => Ok(()),
     }
 }
 
 /// Checks the types of weights whose integers an operator such as MatMulNBits or MatMulInteger holds itself.
-fn check_storage(scheme: &Scheme) -> Result<(), Wrong> {
+fn check_storage(scheme: &Scheme) -> Result<(), TableError> {
     let (fits, expected): (fn(&QType) -> bool, _) = match scheme.weight_storage {
         WeightStorage::Integer | WeightStorage::Float => return Ok(()),
         WeightStorage::Nbits { nbits } => {
@@ -119,7 +122,7 @@ fn check_storage(scheme: &Scheme) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn check_type(qtype: &QType, min_opset: i64, at: &str) -> Result<(), Wrong> {
+fn check_type(qtype: &QType, min_opset: i64, at: &str) -> Result<(), TableError> {
     let key = |key: &str| format!("{at}.{key}");
     ensure(matches!(qtype.bits, 2..=16), &key("bits"), || format!("{}, expected 2 to 16", qtype.bits))?;
     let storage = qtype.storage_bits.unwrap_or(qtype.bits);
@@ -133,7 +136,7 @@ fn check_type(qtype: &QType, min_opset: i64, at: &str) -> Result<(), Wrong> {
         true => Ok(()),
         false => {
             let error = anyhow!("{what} need `min_opset` {WIDE_OPSET} or later, found {min_opset}");
-            Err(wrong(key, error.hint(hint)))
+            Err(table_error(key, error.hint(hint)))
         }
     };
     if storage != 8 {
@@ -187,7 +190,7 @@ fn max_rank(op: &str) -> i64 {
     }
 }
 
-fn check_row(scheme: &Scheme, row: &OpRow, op: &str, at: &str) -> Result<(), Wrong> {
+fn check_row(scheme: &Scheme, row: &OpRow, op: &str, at: &str) -> Result<(), TableError> {
     for (key, name) in [("input", &row.input), ("constant", &row.constant), ("output", &row.output)] {
         if let Some(name) = name {
             scheme.per_tensor_type(name, &format!("{at}.{key}"))?;
@@ -226,7 +229,10 @@ fn check_row(scheme: &Scheme, row: &OpRow, op: &str, at: &str) -> Result<(), Wro
         let output_at = format!("{at}.output");
         let at = format!("{at}.constraint.fixed_output");
         let Some(output) = &row.output else {
-            return Err(wrong(at, anyhow!("the row has no `output`, expected the type of the prescribed output")));
+            return Err(table_error(
+                at,
+                anyhow!("the row has no `output`, expected the type of the prescribed output"),
+            ));
         };
         let grid = scheme.per_tensor_type(output, &output_at)?.grid();
         ensure(fixed.scale.is_normal() && fixed.scale > 0.0, &format!("{at}.scale"), || {
@@ -246,7 +252,7 @@ fn check_parameters(
     call: &RuleCall,
     takes: &[(&'static str, ParameterKind)],
     at: &str,
-) -> Result<(), Wrong> {
+) -> Result<(), TableError> {
     let types: Vec<&str> = scheme.types.keys().map(String::as_str).collect();
     for (name, value) in &call.parameters {
         let at = format!("{at}.{}.{name}", call.rule);
@@ -257,9 +263,9 @@ fn check_parameters(
                 [] => anyhow!("{unknown}, expected none"),
                 takes => none_of(unknown, name, takes.iter().map(|(name, _)| *name)),
             };
-            return Err(wrong(at, error));
+            return Err(table_error(at, error));
         };
-        kind.check(value, &types).map_err(|error| wrong(at, error))?;
+        kind.check(value, &types).map_err(|error| table_error(at, error))?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Merges tables that extend each other.
 
 use super::locate::line_of;
-use super::wrong::{Wrong, wrong};
+use super::table_error::{TableError, table_error};
 use crate::diag::{WithHint, did_you_mean, hint_of};
 use crate::foreign;
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -217,7 +217,7 @@ impl Layers {
 }
 
 /// Merges `over` into `base`; `at` is the dotted path of both.
-fn merge(base: &mut Mapping, over: &Mapping, at: &str) -> Result<(), Wrong> {
+fn merge(base: &mut Mapping, over: &Mapping, at: &str) -> Result<(), TableError> {
     for (key, value) in over {
         let at = match (at, key.as_str()) {
             (_, None) => at.to_string(),
@@ -229,7 +229,7 @@ fn merge(base: &mut Mapping, over: &Mapping, at: &str) -> Result<(), Wrong> {
             (None, Value::Null) => {
                 let hint = did_you_mean(key.as_str().unwrap_or_default(), base.keys().filter_map(Value::as_str));
                 let error = anyhow!("null removes a key of the extended table, but the extended table has no such key");
-                return Err(wrong(at, error.hint(hint)));
+                return Err(table_error(at, error.hint(hint)));
             }
             (Some(Value::Mapping(below)), Value::Mapping(value)) => merge(below, value, &at)?,
             _ => drop(base.insert(key.clone(), value.clone())),

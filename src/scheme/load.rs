@@ -1,7 +1,7 @@
 //! Loads YAML into a checked [`Scheme`].
 
 use super::layers::Layers;
-use super::wrong::{Wrong, wrong};
+use super::table_error::{TableError, table_error};
 use super::{Catalog, Scheme, check};
 use crate::diag::{WithHint, in_plain_words, none_of, suggesting};
 use anyhow::{Context, Result, bail};
@@ -34,7 +34,7 @@ pub fn files(backend: &str, catalog: &Catalog) -> Vec<PathBuf> {
 /// # Errors
 /// As [`resolve`]; also for an unknown switch, a path through a key that does not exist, or an invalid value.
 pub fn resolve_with(backend: &str, switches: &[String], sets: &[String], catalog: &Catalog) -> Result<Scheme> {
-    changed(backend, (switches, sets), Absent::IsError, catalog)
+    changed(backend, (switches, sets), RemovalOfMissingKey::IsError, catalog)
 }
 
 /// Returns the table of wider types that may replace `scheme`, with the same `switches` and `sets`; `None` if `scheme`
@@ -49,7 +49,7 @@ pub fn resolve_wider(
     catalog: &Catalog,
 ) -> Result<Option<Scheme>> {
     let Some(name) = &scheme.wider else { return Ok(None) };
-    let wider = changed(name, (switches, sets), Absent::IsRemoved, catalog).map_err(|error| {
+    let wider = changed(name, (switches, sets), RemovalOfMissingKey::IsRemoved, catalog).map_err(|error| {
         let place = format!("`{name}`, the table of wider types that may replace `{}`", scheme.name);
         error.context(place).hint("turn it off with --set wider=null")
     });
@@ -58,7 +58,7 @@ pub fn resolve_wider(
 
 /// The treatment of a set that removes a key which the table does not have.
 #[derive(Clone, Copy, PartialEq)]
-enum Absent {
+enum RemovalOfMissingKey {
     IsError,
     IsRemoved,
 }
@@ -66,7 +66,7 @@ enum Absent {
 fn changed(
     backend: &str,
     (switches, sets): (&[String], &[String]),
-    absent: Absent,
+    absent: RemovalOfMissingKey,
     catalog: &Catalog,
 ) -> Result<Scheme> {
     let mut scheme = resolve(backend, catalog)?;
@@ -76,14 +76,15 @@ fn changed(
     if sets.is_empty() {
         // Each switch was checked alone.
         if switches.len() > 1 {
-            let at_switches = |wrong: Wrong| wrong.error.context(format!("--switch {}", switches.join(" --switch ")));
+            let at_switches =
+                |wrong: TableError| wrong.error.context(format!("--switch {}", switches.join(" --switch ")));
             check::check(&scheme, catalog).map_err(at_switches)?;
         }
         return Ok(scheme);
     }
     let mut value = serde_yaml::to_value(&scheme)?;
     for set in sets {
-        lay_over(&mut value, set, absent).with_context(|| format!("--set {set}"))?;
+        apply_set(&mut value, set, absent).with_context(|| format!("--set {set}"))?;
     }
     let scheme = from_value(value).and_then(|scheme| {
         check::check(&scheme, catalog)?;
@@ -95,7 +96,7 @@ fn changed(
     })
 }
 
-fn lay_over(table: &mut Value, set: &str, absent: Absent) -> Result<()> {
+fn apply_set(table: &mut Value, set: &str, absent: RemovalOfMissingKey) -> Result<()> {
     let (path, value) = set.split_once('=').context("expected KEY=VALUE, for instance types.act8.bits=4")?;
     let value: Value = serde_yaml::from_str(value).with_context(|| format!("`{value}` is not valid YAML"))?;
     let steps: Vec<&str> = path.split('.').collect();
@@ -112,7 +113,7 @@ fn lay_over(table: &mut Value, set: &str, absent: Absent) -> Result<()> {
         bail!("`{last}` is inside a value that has no keys");
     };
     match value {
-        Value::Null if absent == Absent::IsError && !map.contains_key(*last) => {
+        Value::Null if absent == RemovalOfMissingKey::IsError && !map.contains_key(*last) => {
             bail!("null removes `{last}`, but the table has no such key");
         }
         Value::Null => drop(map.remove(*last)),
@@ -121,7 +122,7 @@ fn lay_over(table: &mut Value, set: &str, absent: Absent) -> Result<()> {
     Ok(())
 }
 
-fn from_value(value: Value) -> Result<Scheme, Wrong> {
+fn from_value(value: Value) -> Result<Scheme, TableError> {
     serde_path_to_error::deserialize(&value).map_err(|error| {
         let step = |segment: &Segment| match segment {
             Segment::Seq { index } => Some(index.to_string()),
@@ -134,6 +135,6 @@ fn from_value(value: Value) -> Result<Scheme, Wrong> {
         if let Some(found) = found.filter(|_| message.starts_with("expected")) {
             message = format!("found `{found}`, {message}");
         }
-        wrong(at.join("."), suggesting(&message, &message))
+        table_error(at.join("."), suggesting(&message, &message))
     })
 }

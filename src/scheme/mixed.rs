@@ -1,6 +1,6 @@
 //! Precisions that single layers may have instead of the types of their rows.
 
-use super::wrong::{Wrong, ensure, wrong};
+use super::table_error::{TableError, ensure, table_error};
 use super::{BiasRow, Granularity, Parameter, QType, Scheme};
 use crate::diag::{WithHint, did_you_mean};
 use crate::quant::Codes;
@@ -40,17 +40,17 @@ impl Precision {
 
 impl Scheme {
     /// Raises [`Scheme::min_opset`] to [`WIDE_OPSET`] if the types of the precision `name` need it.
-    pub fn make_room_for(&mut self, name: &str) {
-        if !self.has_room_for(name) {
+    pub fn raise_opset_for(&mut self, name: &str) {
+        if !self.opset_supports(name) {
             self.min_opset = WIDE_OPSET;
         }
     }
 
     /// Whether [`Scheme::min_opset`] has the types of the precision `name`.
-    pub fn has_room_for(&self, name: &str) -> bool {
+    pub fn opset_supports(&self, name: &str) -> bool {
         let types = self.mixed.get(name).into_iter().flat_map(Precision::types);
         let mut types = types.filter_map(|(_, name)| self.types.get(name));
-        self.min_opset >= WIDE_OPSET || !types.any(QType::is_wide)
+        self.min_opset >= WIDE_OPSET || !types.any(QType::needs_wide_opset)
     }
 
     /// Whether rows or rules use the type. A type that only `mixed` uses needs its operator set only if a layer gets
@@ -70,14 +70,14 @@ impl Scheme {
 }
 
 /// Checks the precisions of `mixed`: types must be known and of the right form.
-pub(super) fn check_mixed(scheme: &Scheme) -> Result<(), Wrong> {
+pub(super) fn check_mixed(scheme: &Scheme) -> Result<(), TableError> {
     for (name, precision) in &scheme.mixed {
         let at = format!("mixed.{name}");
         let n_types = precision.types().count();
         ensure(name != FLOAT || n_types == 0, &at, || "has types, expected none: the layer stays float".into())?;
         if name != FLOAT && n_types == 0 {
             let error = anyhow!("has no types, expected `activation` or `weight`; only `{FLOAT}` has none");
-            return Err(wrong(at, error.hint(did_you_mean(name, [FLOAT]))));
+            return Err(table_error(at, error.hint(did_you_mean(name, [FLOAT]))));
         }
         for (key, qtype) in precision.types() {
             check_type(scheme, key, qtype, &format!("{at}.{key}"))?;
@@ -86,7 +86,7 @@ pub(super) fn check_mixed(scheme: &Scheme) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn check_type(scheme: &Scheme, key: &str, name: &str, at: &str) -> Result<(), Wrong> {
+fn check_type(scheme: &Scheme, key: &str, name: &str, at: &str) -> Result<(), TableError> {
     let qtype = scheme.find_type(name, at)?;
     ensure(qtype.kind == Codes::Affine, at, || {
         format!("type `{name}` has codes that cannot be simulated, expected an affine type")

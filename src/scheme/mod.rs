@@ -13,7 +13,7 @@ mod mixed;
 mod qtype;
 mod region;
 mod row;
-mod wrong;
+mod table_error;
 
 pub use call::{Parameter, ParameterKind, RuleCall};
 pub use catalog::{Catalog, Takes};
@@ -104,7 +104,7 @@ impl Scheme {
     }
 
     /// Whether single nodes of a network may run in float: the table has no check that refuses them.
-    pub fn runs_float(&self) -> bool {
+    pub fn allows_float_nodes(&self) -> bool {
         !self.check.iter().any(|call| call.rule == "no_float_nodes")
     }
 

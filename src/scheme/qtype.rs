@@ -1,7 +1,7 @@
 //! Integer types of a table, and how a range is mapped to them.
 
 use super::Scheme;
-use super::wrong::{Wrong, ensure, wrong};
+use super::table_error::{TableError, ensure, table_error};
 use crate::diag::none_of;
 use crate::quant::{Codes, Grid, PotRounding, ScaleRule, Symmetry};
 use serde::{Deserialize, Serialize};
@@ -114,12 +114,12 @@ impl QType {
     }
 
     /// Whether ONNX has the type only from operator set [`WIDE_OPSET`](super::WIDE_OPSET) on.
-    pub fn is_wide(&self) -> bool {
+    pub fn needs_wide_opset(&self) -> bool {
         self.storage_bits.unwrap_or(self.bits) != 8 || self.granularity == Granularity::PerBlock
     }
 
     /// Fails if weights cannot have this type. `name` and `at` are the type's name and its use, for the error.
-    pub(super) fn check_for_weight(&self, name: &str, at: &str) -> Result<(), Wrong> {
+    pub(super) fn check_for_weight(&self, name: &str, at: &str) -> Result<(), TableError> {
         ensure(!self.ada_sign, at, || format!("type `{name}` has `ada_sign`, which only types of activations may have"))
     }
 
@@ -136,14 +136,14 @@ impl QType {
 
 impl Scheme {
     /// The type `name`, which the table uses at `at`.
-    pub(super) fn find_type(&self, name: &str, at: &str) -> Result<&QType, Wrong> {
+    pub(super) fn find_type(&self, name: &str, at: &str) -> Result<&QType, TableError> {
         let names = self.types.keys().map(String::as_str);
-        let unknown = || wrong(at, none_of(format_args!("type `{name}` is unknown"), name, names));
+        let unknown = || table_error(at, none_of(format_args!("type `{name}` is unknown"), name, names));
         self.types.get(name).ok_or_else(unknown)
     }
 
     /// Returns the per-tensor type `name`, which the table uses at `at`.
-    pub(super) fn per_tensor_type(&self, name: &str, at: &str) -> Result<&QType, Wrong> {
+    pub(super) fn per_tensor_type(&self, name: &str, at: &str) -> Result<&QType, TableError> {
         let qtype = self.find_type(name, at)?;
         ensure(qtype.granularity == Granularity::PerTensor, at, || {
             format!("type `{name}` has several scales, expected a type with one scale per tensor")

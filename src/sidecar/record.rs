@@ -144,7 +144,7 @@ impl Record<'_> {
             observer: Some(planned.observer.to_string()),
             rounding,
             consumers: self.names(quantizer.edges.iter().map(|edge| edge.0)),
-            reason: match planned.dead.len() {
+            reason: match planned.negligible.len() {
                 0 => "weight".to_string(),
                 n => format!("weight; channels that are zero or nearly zero: {n}"),
             },

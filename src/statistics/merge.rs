@@ -21,7 +21,7 @@ pub fn merge_shards(paths: &[PathBuf], read: impl Fn(&Path) -> Result<SavedStati
         let mut next = read(path)?;
         let name = path.display().to_string();
         let shard = shard_of(&next.about).with_context(|| format!("`{name}`"))?;
-        if let Some(difference) = merged.as_ref().and_then(|merged| difference(merged, &next)) {
+        if let Some(difference) = merged.as_ref().and_then(|merged| mismatch(merged, &next)) {
             return Err(anyhow!("`{name}`: {difference} as in `{}`", paths[0].display()));
         }
         if let Some(other) = found.insert(shard.index, name.clone()) {
@@ -69,7 +69,7 @@ fn shard_of(about: &AboutStatistics) -> Result<Shard> {
 
 /// Returns the first difference that shows that two statistics are not of parts of one list, as "found, expected": `b`
 /// is found, `a` expected. `None` if there is no such difference.
-pub fn difference(a: &SavedStatistics, b: &SavedStatistics) -> Option<String> {
+pub fn mismatch(a: &SavedStatistics, b: &SavedStatistics) -> Option<String> {
     let (x, y) = (&a.about, &b.about);
     let none = || "none (arrays)".to_string();
     let part = |about: &AboutStatistics| about.part.as_ref().map(|part| (part.shard.of, part.list_sha256.clone()));

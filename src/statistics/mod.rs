@@ -15,7 +15,7 @@ mod tensor_counts;
 pub use channels::ChannelExtremes;
 pub use file::{FORMAT, read_statistics, statistics_bytes};
 pub use histogram::{Bin, Histogram, n_centers_up_to};
-pub use merge::{difference, merge_shards};
+pub use merge::{merge_shards, mismatch};
 pub use rounds::{RangeChange, Round, UntilStable};
 pub use saved::{
     AboutStatistics, BetterPixelValues, FloatModel, KeptArray, KeptSample, PartOfList, SavedModel, SavedStatistics,

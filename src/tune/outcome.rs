@@ -115,7 +115,7 @@ impl MethodOutcome {
     }
 
     /// Rejects an accepted change because the other variant `variant` gains more.
-    pub fn yield_to(&mut self, variant: &str) {
+    pub fn reject_for(&mut self, variant: &str) {
         if self.accepted {
             (self.accepted, self.reason) = (false, Some(format!("{variant} gains more")));
         }

@@ -44,12 +44,12 @@ pub fn tune_planned(setup: Setup, planned: &mut PlannedModel, known: Option<&Eva
         progress: setup.progress,
     };
     let more = setup.more_samples(samples, &planned.model, methods.n_of_layers(), &(tuning.n_tune..n));
-    let tuned = tried(planned, tuning).and_then(|first| match (first, more) {
+    let tuned = try_methods(planned, tuning).and_then(|first| match (first, more) {
         (Some(Tried { is_open: true, .. }), Some(more)) => {
             let values = samples.values(0..more.end)?;
             tune(planned, Tuning { samples: Samples { names: &names, values: &values }, known: None, ..tuning })
         }
-        (first, _) => first.map(|tried| taken_over(planned, tuning, tried)).transpose(),
+        (first, _) => first.map(|tried| apply_accepted(planned, tuning, tried)).transpose(),
     });
     match tuned {
         Err(error) if !error.is::<HeadMismatch>() => {
@@ -65,11 +65,11 @@ pub fn tune_planned(setup: Setup, planned: &mut PlannedModel, known: Option<&Eva
 /// # Errors
 /// If there are too few samples, or a node cannot be run by itself; the message names it. The plan is then unchanged.
 pub fn tune(planned: &mut PlannedModel, tuning: Tuning) -> Result<Option<Tuned>> {
-    tried(planned, tuning)?.map(|tried| taken_over(planned, tuning, tried)).transpose()
+    try_methods(planned, tuning)?.map(|tried| apply_accepted(planned, tuning, tried)).transpose()
 }
 
 /// Tries the methods on a plan; `None` where there is nothing to tune, or no held-out sample to decide by.
-fn tried(planned: &PlannedModel, tuning: Tuning) -> Result<Option<Tried>> {
+fn try_methods(planned: &PlannedModel, tuning: Tuning) -> Result<Option<Tried>> {
     let Tuning { samples, n_tune, methods, .. } = tuning;
     if methods.is_empty() || planned.plan.weights.is_empty() || n_tune >= samples.len() {
         return Ok(None);
@@ -79,7 +79,7 @@ fn tried(planned: &PlannedModel, tuning: Tuning) -> Result<Option<Tried>> {
 }
 
 /// Replaces the plan and its biases by those with all accepted methods, and reports the tuning.
-fn taken_over(planned: &mut PlannedModel, tuning: Tuning, tried: Tried) -> Result<Tuned> {
+fn apply_accepted(planned: &mut PlannedModel, tuning: Tuning, tried: Tried) -> Result<Tuned> {
     let Tuning { table, n_tune, .. } = tuning;
     let plan = &planned.plan;
     let Tried { plain, best, methods, reference, .. } = tried;

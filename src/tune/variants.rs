@@ -156,7 +156,7 @@ impl<'a> Trial<'a> {
         if let Some(best) = &self.best {
             let name = self.outcomes[best.outcome].variant.clone().unwrap_or_default();
             let others = self.outcomes.iter_mut().enumerate().filter(|(i, _)| *i != best.outcome);
-            others.for_each(|(_, other)| other.yield_to(&name));
+            others.for_each(|(_, other)| other.reject_for(&name));
         }
         (self.best, self.outcomes, self.known)
     }

@@ -5,7 +5,7 @@ use mqq::observers::by_spelling;
 use mqq::onnx::proto::ModelProto;
 use mqq::onnx::value_info::ValueInfos;
 use mqq::place::{Placement, Selection, place};
-use mqq::plan::{Observers, decide, unlike_tensors, warning_of_unlike};
+use mqq::plan::{Observers, decide, narrow_tensors, warning_of_unlike};
 use mqq::scheme::Scheme;
 use mqq::statistics::TensorStatistics;
 use std::collections::BTreeMap;
@@ -71,8 +71,8 @@ placement: {rules}
         place(model.graph.as_ref().unwrap(), &ValueInfos::of_model(&model), &self.scheme(), selection)
     }
 
-    /// Of values up to 1 in `narrow` and up to `width` elsewhere: which tensors keep grids of their own, the scales then, and
-    /// the warning.
+    /// Of values up to 1 in `narrow` and up to `width` elsewhere: which tensors keep grids of their own, the scales
+    /// then, and the warning.
     fn outcome(&self, width: f32) -> (Vec<String>, BTreeMap<String, f32>, Option<String>) {
         let statistics = |placement: &Placement| -> Vec<TensorStatistics> {
             let of = |tensor: &str| {
@@ -85,8 +85,8 @@ placement: {rules}
         let (model, scheme) = (self.model(), self.scheme());
         let graph = model.graph.as_ref().unwrap();
         let before = self.placed(&Selection::default());
-        let unlike = unlike_tensors(&before, &statistics(&before), &scheme);
-        let placement = self.placed(&Selection::default().with_unlike(unlike.clone()));
+        let unlike = narrow_tensors(&before, &statistics(&before), &scheme);
+        let placement = self.placed(&Selection::default().with_narrow_tensors(unlike.clone()));
         let observer = by_spelling("max").unwrap();
         let observers = Observers { activation: &observer, weight: &observer };
         let (plan, _) = decide(graph, &placement, &statistics(&placement), None, &scheme, observers).unwrap();
@@ -103,7 +103,7 @@ fn a_tensor_that_is_read_elsewhere_keeps_its_own_grid() {
     assert_eq!(scales["wide"], scales["joined"]);
     let reason = |unlike: &[&str]| {
         let unlike = unlike.iter().map(|name| name.to_string()).collect();
-        let placement = CONCAT.placed(&Selection::default().with_unlike(unlike));
+        let placement = CONCAT.placed(&Selection::default().with_narrow_tensors(unlike));
         placement.activations.into_iter().find(|it| it.tensor == "narrow").unwrap().reason
     };
     assert!(reason(&["narrow"]).contains("its own scale") && !reason(&[]).contains("its own scale"));

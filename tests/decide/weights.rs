@@ -30,7 +30,7 @@ fn a_slice_without_values_takes_the_median_scale_of_the_others() {
     given.weight("w", "s8", Some(0), &[6, 2], &values);
     let plan = given.plan();
     let weight = &plan.weights[0];
-    assert_eq!(weight.dead, [0, 3]);
+    assert_eq!(weight.negligible, [0, 3]);
     let fifth = (f64::from(2.54f32 * 2.0 * step) / 127.0) as f32;
     assert_eq!(scales(weight), [0.01, 0.01, 0.02, 0.01, fifth, 0.005]);
     assert_eq!((weight.observed, weight.observer, weight.learned), ((-2.54, 2.54 / 2.0), "max", false));
@@ -57,7 +57,7 @@ fn a_slice_without_values_takes_the_median_scale_of_the_others() {
         warning.starts_with("initializer `w`: all values are zero or nearly zero in 1 of 2 blocks (first: 1)"),
         "{warning}"
     );
-    assert_eq!((plan.weights[1].params[0].scale, &*plan.weights[1].dead), (1.0, &[0][..]));
+    assert_eq!((plan.weights[1].params[0].scale, &*plan.weights[1].negligible), (1.0, &[0][..]));
 }
 
 /// One scale for many small values and one large one is less than the largest asks for.

@@ -4,16 +4,16 @@ use super::layers::{node, product};
 use crate::support::noise;
 use mqq::engine::Value;
 use mqq::simulate::Samples;
-use mqq::tune::weights::descent::Bowl;
+use mqq::tune::weights::descent::QuadraticError;
 use mqq::tune::weights::layer::LayerProduct;
-use mqq::tune::weights::problem::{Bounds, LayerData, Problem};
+use mqq::tune::weights::problem::{Bounds, LayerData, WeightProblem};
 use mqq::tune::weights::{rounding, scales};
 use mqq_concrete::matrix::Matrix;
 use proptest::prelude::*;
 
-/// Where inputs do not depend on each other, the best real weight lies between that of the regression and the given one,
-/// by a ridge of half the input's own variance and half the mean of all: whole on grids of many integers, a fifth of it
-/// on those of few.
+/// Where inputs do not depend on each other, the best real weight lies between that of the regression and the given
+/// one, by a ridge of half the input's own variance and half the mean of all: whole on grids of many integers, a fifth
+/// of it on those of few.
 #[test]
 fn the_ridge_goes_by_the_integers_of_the_grid() {
     const N: usize = 400;
@@ -29,7 +29,7 @@ fn the_ridge_goes_by_the_integers_of_the_grid() {
     let layer = LayerProduct::of(&layer, &[1, 2], &x[0]).unwrap();
     for (bound, share) in [(7, 0.2), (31, 0.2), (32, 1.0), (127, 1.0)] {
         let scale = 1.5 / bound as f32;
-        let problem = Problem {
+        let problem = WeightProblem {
             layer: layer.clone(),
             w: given.to_vec(),
             scales: vec![scale],
@@ -38,8 +38,11 @@ fn the_ridge_goes_by_the_integers_of_the_grid() {
             shifts: Vec::new(),
             free: false,
         };
-        let learned =
-            rounding::round(&problem, LayerData { b: &x, y: &y, bias: &[], centred: false, tokens: &[] }).unwrap();
+        let learned = rounding::round(
+            &problem,
+            LayerData { inputs: &x, outputs: &y, bias: &[], corrects_bias: false, tokens: &[] },
+        )
+        .unwrap();
         let expected = [1.0, 3.0].iter().zip(given).zip(wanted).map(|((variance, given), wanted)| {
             let ridge = share * (variance + 2.0) / 2.0;
             let best = (variance * wanted + ridge * given) / (variance + ridge);
@@ -59,7 +62,7 @@ fn the_bias_of_the_outputs_is_not_learned() {
     let (plain, with): (Vec<f32>, Vec<f32>) = plain.map(|y| (y, y + bias)).unzip();
     let x = [Value::from_f32(&[N, 3], x).unwrap()];
     let layer = LayerProduct::of(&node("Gemm", &[], &[("transB", 1)]), &[1, 3], &x[0]).unwrap();
-    let problem = Problem {
+    let problem = WeightProblem {
         layer,
         w: w.to_vec(),
         scales: vec![0.03],
@@ -70,7 +73,10 @@ fn the_bias_of_the_outputs_is_not_learned() {
     };
     let learned = |y: Vec<f32>, bias: &[f32]| {
         let y = [Value::from_f32(&[N, 1], y).unwrap()];
-        rounding::round(&problem, LayerData { b: &x, y: &y, bias, centred: false, tokens: &[] }).unwrap().rows.integers
+        rounding::round(&problem, LayerData { inputs: &x, outputs: &y, bias, corrects_bias: false, tokens: &[] })
+            .unwrap()
+            .rows
+            .integers
     };
     assert_eq!(learned(with.clone(), &[bias]), learned(plain.clone(), &[]));
     assert_ne!(learned(with, &[]), learned(plain, &[]));
@@ -103,7 +109,7 @@ fn padding_is_not_learned_from() {
         let kept = (0..2 * TOKENS).map(|token| if token < TOKENS || !is_masked { 1.0 } else { 0.0 });
         let mask = vec![Value::from_f32(&[1, 2 * TOKENS], kept.collect()).unwrap()];
         let tokens = Samples { names: &["attention_mask".to_string()], values: &vec![mask; 6] }.tokens().unwrap();
-        let problem = Problem {
+        let problem = WeightProblem {
             layer: layer.clone(),
             w: w.clone(),
             scales: vec![1.0 / 7.0; N_OUT],
@@ -112,7 +118,7 @@ fn padding_is_not_learned_from() {
             shifts: Vec::new(),
             free: false,
         };
-        let data = LayerData { b: &x, y: &y, bias: &[], centred: true, tokens: &tokens };
+        let data = LayerData { inputs: &x, outputs: &y, bias: &[], corrects_bias: true, tokens: &tokens };
         rounding::round(&problem, data).unwrap().rows.integers
     };
     assert_eq!(learned(0.0, true), learned(5.0, true));
@@ -140,7 +146,7 @@ fn a_descent_ends_where_no_step_lowers_the_error() {
         let bounds = Bounds { low: -7, high: 7, pairs: None, shifts: &[] };
         let mut q: Vec<f64> = targets.iter().map(|t| t.round()).collect();
         let (before, mut slope) = (error(&q), slopes(&q));
-        let change = Bowl::new(&h, &[]).descend(&bounds, &[1.0; N], &mut q, &mut slope);
+        let change = QuadraticError::new(&h, &[]).descend(&bounds, &[1.0; N], &mut q, &mut slope);
         let after = error(&q);
         assert!((after - before - change).abs() < 1e-6 * before, "{seed}: {before} {after} {change}");
         for k in 0..N {
@@ -166,7 +172,7 @@ fn integers_make_up_for_a_bias_that_is_off() {
     let shape = Value::from_f32(&[400, ROWS], vec![0.0; 400 * ROWS]).unwrap();
     let y = [Value::from_f32(&[400, ROWS], product(&layer, &w, &x[0], &shape)).unwrap()];
     let scales = vec![0.5 / 127.0; ROWS];
-    let problem = Problem {
+    let problem = WeightProblem {
         layer,
         w,
         scales: scales.clone(),
@@ -176,7 +182,8 @@ fn integers_make_up_for_a_bias_that_is_off() {
         free: false,
     };
     let mut learned =
-        rounding::round(&problem, LayerData { b: &x, y: &y, bias: &[], centred: true, tokens: &[] }).unwrap();
+        rounding::round(&problem, LayerData { inputs: &x, outputs: &y, bias: &[], corrects_bias: true, tokens: &[] })
+            .unwrap();
     let real = |integers: &[i32]| -> Vec<f32> { integers.iter().map(|&q| q as f32 * scales[0]).collect() };
     // Mean squared error of a row, with a bias that takes the mean of `first` away and is then off.
     let first = product(&problem.layer, &real(&learned.rows.integers), &x[0], &shape);
@@ -191,7 +198,7 @@ fn integers_make_up_for_a_bias_that_is_off() {
     };
     let before = learned.rows.integers.clone();
     let errors = [vec![0.02], vec![-0.015], vec![0.5, -0.01]];
-    assert_eq!(learned.make_up(&problem, &errors), [0, 0, 1]);
+    assert_eq!(learned.compensate_bias(&problem, &errors), [0, 0, 1]);
     for (o, off) in [(0, 0.02), (1, -0.015), (2, -0.01)] {
         let (old, new) = (error(&before, o, off), error(&learned.rows.integers, o, off));
         assert!(new < 0.3 * old, "row {o}: {old} {new}");
@@ -234,8 +241,8 @@ proptest! {
         let bounds = Bounds { low: -bound, high: bound, pairs: None, shifts: &[] };
         let (layer, scale_idx) = (layer.clone(), Vec::new());
         let (weight, steps) = (w.clone(), scales.clone());
-        let problem = Problem { layer, w: weight, scales: steps, scale_idx, bounds, shifts: Vec::new(), free: false };
-        let rows = rounding::round(&problem, LayerData { b: &x, y: &y, bias: &[], centred: false, tokens: &[] }).unwrap().rows;
+        let problem = WeightProblem { layer, w: weight, scales: steps, scale_idx, bounds, shifts: Vec::new(), free: false };
+        let rows = rounding::round(&problem, LayerData { inputs: &x, outputs: &y, bias: &[], corrects_bias: false, tokens: &[] }).unwrap().rows;
         let real = |q: &dyn Fn(usize) -> f32| -> Vec<f32> {
             (0..w.len()).map(|i| q(i) * scales[i / n_in]).collect()
         };
@@ -277,7 +284,7 @@ fn blocks_with_zero_points_keep_to_their_own_grids() {
     let x = [Value::from_f32(&[N, n_in], x).unwrap()];
     let y = [Value::from_f32(&[N, n_out], y).unwrap()];
     let layer = LayerProduct::of(&layer, &[n_out, n_in], &x[0]).unwrap();
-    let problem = Problem {
+    let problem = WeightProblem {
         layer,
         w: w.clone(),
         scales: vec![0.1; 6],
@@ -286,7 +293,7 @@ fn blocks_with_zero_points_keep_to_their_own_grids() {
         shifts: (0..n_out * n_in).map(|i| zero_points[of(i)] - zero_points[0]).collect(),
         free: true,
     };
-    let data = LayerData { b: &x, y: &y, bias: &[], centred: false, tokens: &[] };
+    let data = LayerData { inputs: &x, outputs: &y, bias: &[], corrects_bias: false, tokens: &[] };
     for rows in [rounding::round(&problem, data).unwrap().rows, scales::search(&problem, data).unwrap()] {
         for (i, (&q, &w)) in rows.integers.iter().zip(&w).enumerate() {
             assert!((0..=15).contains(&(q + zero_points[of(i)])), "{i}: {q}");

@@ -25,14 +25,14 @@ pub const BIAS: Method = Method {
 };
 
 fn hook<'a>(context: &'a LayerContext<'a>) -> Result<Box<dyn LayerHook + 'a>> {
-    Ok(Box::new(RuledBias { corrector: BiasCorrector::new(context, BIAS.name)?, rule: by_float }))
+    Ok(Box::new(BiasHook { corrector: BiasCorrector::new(context, BIAS.name)?, rule: by_float }))
 }
 
 /// Returns the correction of each output channel of a node, from its outputs in the quantized network; empty for none.
 pub type BiasRule = fn(&Network, &NodeAt, &Candidate, &BiasSlot, &[Vec<Value>]) -> Vec<f64>;
 
 /// Corrects biases by a rule.
-pub struct RuledBias<'a> {
+pub struct BiasHook<'a> {
     /// Applies the correction.
     pub corrector: BiasCorrector<'a>,
     /// Computes the correction.
@@ -155,7 +155,7 @@ impl<'a> BiasCorrector<'a> {
     }
 }
 
-impl LayerHook for RuledBias<'_> {
+impl LayerHook for BiasHook<'_> {
     fn changes(&self) -> HookChanges {
         self.corrector.changes()
     }

@@ -1,6 +1,6 @@
 //! TI's bias calibration.
 
-use super::bias::{BIAS, BiasCorrector, BiasSlot, RuledBias};
+use super::bias::{BIAS, BiasCorrector, BiasHook, BiasSlot};
 use crate::engine::Value;
 use crate::simulate::{ActivationBounds, Candidate, LayerHook, Network, NoHook, NodeAt, OutChannels};
 use crate::tune::method::{Action, LayerContext, Method};
@@ -22,7 +22,7 @@ fn hook<'a>(context: &'a LayerContext<'a>) -> Result<Box<dyn LayerHook + 'a>> {
         true => Ok(Box::new(NoHook)),
         false => {
             let corrector = BiasCorrector::new(context, BIAS_CALIBRATION.name)?;
-            Ok(Box::new(RuledBias { corrector, rule: by_grid }))
+            Ok(Box::new(BiasHook { corrector, rule: by_grid }))
         }
     }
 }

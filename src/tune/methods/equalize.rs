@@ -43,7 +43,7 @@ fn propose(context: &ModelContext) -> Result<FloatProposal> {
     if groups.is_empty() {
         return Ok(FloatProposal { notes: skipped.iter().map(note).collect(), ..FloatProposal::default() });
     }
-    let samples = looked_at(setup, model)?;
+    let samples = scale_samples(setup, model)?;
     let n_samples = samples.len();
     let groups = (groups, skipped);
     let scales = ChannelScales::choose(setup, model, placement, groups, samples, SCALES)?;
@@ -65,12 +65,12 @@ fn propose(context: &ModelContext) -> Result<FloatProposal> {
 ///
 /// # Errors
 /// If there are too few samples.
-pub(super) fn looked_at<'a>(setup: Setup<'a>, model: &ModelProto) -> Result<&'a [usize]> {
+pub(super) fn scale_samples<'a>(setup: Setup<'a>, model: &ModelProto) -> Result<&'a [usize]> {
     let samples = setup.samples.context("there is no data")?.put_in_order(setup.progress)?;
     let n = samples.len();
     ensure!(n >= LEAST_SAMPLES, "found {}, expected {LEAST_SAMPLES} or more", count(n, "sample"));
-    let n_looked_at = setup.options.effort.n_samples(setup.value_info.largest_activation(model)).min(n);
-    Ok(&samples[..(n_looked_at - n_looked_at / 4).clamp(LEAST_SAMPLES, MAX_SAMPLES).min(n)])
+    let n_scale_samples = setup.options.effort.n_samples(setup.value_info.largest_activation(model)).min(n);
+    Ok(&samples[..(n_scale_samples - n_scale_samples / 4).clamp(LEAST_SAMPLES, MAX_SAMPLES).min(n)])
 }
 
 fn note(Skipped { tensor, reason }: &Skipped) -> String {

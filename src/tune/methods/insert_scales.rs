@@ -1,7 +1,7 @@
 //! Channel scales by inserted Muls, where no node can absorb the scales and they gain on calibration samples.
 
 use super::channel_scales::ChannelScales;
-use super::equalize::looked_at;
+use super::equalize::scale_samples;
 use crate::diag::count;
 use crate::equalize::{ScaleOptions, describe_inserted, groups_of_inserted};
 use crate::onnx::edit::{InsertedMul, ModelEdit};
@@ -44,7 +44,7 @@ fn propose(context: &ModelContext) -> Result<FloatProposal> {
     groups.retain(|group| muls.iter().any(|mul| group.tensors.contains_key(&mul.output)));
     let graph = with_muls.graph()?;
     let with_muls_placement = place(graph, setup.value_info, setup.scheme, setup.selection);
-    let samples = looked_at(setup, model)?;
+    let samples = scale_samples(setup, model)?;
     let scales = ChannelScales::choose(setup, &with_muls, &with_muls_placement, (groups, Vec::new()), samples, SCALES)?;
     let scalings = scales.scalings();
     let used: Vec<InsertedMul> = muls.into_iter().filter(|mul| scalings.contains_key(&mul.output)).collect();

@@ -113,7 +113,7 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
         outcomes.extend(more);
         if let Some(best) = best {
             let name = outcomes[n_plain + best.outcome].variant.clone().unwrap_or_default();
-            outcomes[at].yield_to(&name);
+            outcomes[at].reject_for(&name);
             (chosen, at, reference, detail) = (best.variant, n_plain + best.outcome, None, shifted.describe(setup));
         }
     }
@@ -166,7 +166,7 @@ fn choose_by_half(
     let smoothed = |exponent| inputs.smoothed(setup, planned, calibration, exponent);
     let (best, tried) = climb(&mut trial, exponents, smoothed)?;
     let (_, mut outcomes, _) = trial.finish();
-    outcomes.iter_mut().for_each(|outcome| outcome.yield_to(&exponents[best].to_string()));
+    outcomes.iter_mut().for_each(|outcome| outcome.reject_for(&exponents[best].to_string()));
     let of_others = tried.into_iter().zip(outcomes).filter(|(which, _)| *which != best);
     Ok((best, of_others.map(|(_, outcome)| outcome).collect()))
 }
@@ -211,13 +211,13 @@ struct LinearInputs {
 /// Inputs of layers that share channel scales.
 struct LinearGroup {
     group: EqualizationGroup,
-    reach: Reach,
+    ranges: ChannelRanges,
     /// Edits that shift the channels; empty where they stay.
     shift: Vec<ModelEdit>,
 }
 
 /// Ranges of a group's channels.
-struct Reach {
+struct ChannelRanges {
     /// Extremes of the inputs, per channel.
     inputs: Vec<Extremes>,
     /// Largest absolute weight of the readers, per channel.
@@ -259,16 +259,16 @@ impl LinearInputs {
         };
         for group in all {
             let is_of_layers = group.consumers.iter().all(|end| linear.contains(&source(&end.tensor)));
-            let reach = || Reach::of(&group, &index, graph, |tensor| channels.get(&source(tensor)));
+            let ranges = || ChannelRanges::of(&group, &index, graph, |tensor| channels.get(&source(tensor)));
             // A group with other quantized tensors is left out, because their scaled ranges were not observed.
             let others =
                 group.tensors.keys().filter(|tensor| !group.consumers.iter().any(|end| end.tensor == **tensor));
             if !group.consumers.is_empty()
                 && is_of_layers
                 && others.clone().all(|other| !quantized.contains(other))
-                && let Some(mut reach) = reach()
+                && let Some(mut ranges) = ranges()
             {
-                let middles = reach.middles();
+                let middles = ranges.middles();
                 let mut shift = if shifted { shift(&group, graph, &index, &middles) } else { None }.unwrap_or_default();
                 // A bias can absorb one offset, not two. Two groups share a bias where a linear layer reads the output
                 // of another.
@@ -279,9 +279,9 @@ impl LinearInputs {
                     shift.clear();
                 }
                 if !shift.is_empty() {
-                    reach.shift(&middles);
+                    ranges.shift(&middles);
                 }
-                groups.push(LinearGroup { group, reach, shift });
+                groups.push(LinearGroup { group, ranges, shift });
             }
         }
         muls.retain(|mul| groups.iter().any(|one| one.group.tensors.contains_key(&mul.output)));
@@ -300,15 +300,15 @@ impl LinearInputs {
         // Shifts come before scales: the shifted bias may belong to a layer that absorbs scales.
         edits.extend(self.groups.iter().flat_map(|group| group.shift.iter().cloned()));
         let (mut scalings, mut statistics) = (BTreeMap::new(), BTreeMap::new());
-        for LinearGroup { group, reach, .. } in &self.groups {
-            let scales = reach.scales(exponent);
+        for LinearGroup { group, ranges, .. } in &self.groups {
+            let scales = ranges.scales(exponent);
             edits.extend(group.edits(&scales)?);
             for (tensor, channels) in &group.tensors {
                 scalings.insert(tensor.clone(), channels.scaling(&scales));
             }
             for end in &group.consumers {
                 let mut of_input = TensorStatistics::default();
-                for (extremes, scale) in reach.inputs.iter().zip(&scales) {
+                for (extremes, scale) in ranges.inputs.iter().zip(&scales) {
                     let ends = extremes.get();
                     ends.into_iter().for_each(|(min, max)| of_input.observe_extremes(&[min / scale, max / scale]));
                 }
@@ -337,7 +337,7 @@ impl LinearInputs {
     }
 }
 
-impl Reach {
+impl ChannelRanges {
     /// Returns the ranges of a group's channels; `None` where the channels of an input were not observed, or a reader's
     /// weight is not constant.
     fn of<'a>(
@@ -345,23 +345,23 @@ impl Reach {
         index: &GraphIndex,
         graph: &GraphProto,
         channels_of: impl Fn(&String) -> Option<&'a ChannelExtremes>,
-    ) -> Option<Reach> {
-        let mut reach = Reach { inputs: vec![Extremes::NONE; group.n], weights: vec![0.0; group.n] };
+    ) -> Option<ChannelRanges> {
+        let mut ranges = ChannelRanges { inputs: vec![Extremes::NONE; group.n], weights: vec![0.0; group.n] };
         for end in &group.consumers {
             let observed = &channels_of(&end.tensor)?.by_channel;
             if observed.len() != end.channels.n_entries() {
                 return None;
             }
             for (i, extremes) in observed.iter().enumerate() {
-                reach.inputs[end.channels.of(i)].widen(*extremes);
+                ranges.inputs[end.channels.of(i)].widen(*extremes);
             }
             let weight_channels = end.weight_channels?;
             for (i, value) in index.floats(graph.node[end.node].input.get(end.slot)?)?.iter().enumerate() {
-                let largest = &mut reach.weights[end.channels.of(weight_channels.ends(i).1)];
+                let largest = &mut ranges.weights[end.channels.of(weight_channels.ends(i).1)];
                 *largest = largest.max(f64::from(value.abs()));
             }
         }
-        Some(reach)
+        Some(ranges)
     }
 
     /// Returns the middle of each channel's range.

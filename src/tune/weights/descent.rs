@@ -8,7 +8,7 @@ const MAX_SWEEPS: usize = 12;
 
 /// The error `(t - w) H (t - w)^T` of a row `w`, plus `(m + E[b] (w - w0)^T)^2` where its mean error `m` counts as
 /// well. A descent updates half its negative slope.
-pub struct Bowl<'a> {
+pub struct QuadraticError<'a> {
     h: &'a Matrix,
     /// `E[b]`; empty where the mean error does not count.
     means: &'a [f64],
@@ -18,15 +18,15 @@ pub struct Bowl<'a> {
     order: Vec<usize>,
 }
 
-impl<'a> Bowl<'a> {
+impl<'a> QuadraticError<'a> {
     /// Prepares the error for `H`, `[n_in, n_in]`, and the means of the inputs; these are empty where the mean error
     /// does not count.
-    pub fn new(h: &'a Matrix, means: &'a [f64]) -> Bowl<'a> {
+    pub fn new(h: &'a Matrix, means: &'a [f64]) -> QuadraticError<'a> {
         let mean = |k: usize| means.get(k).copied().unwrap_or_default();
         let curvature: Vec<f64> = (0..h.n_rows()).map(|k| h[(k, k)] + mean(k).powi(2)).collect();
         let mut order: Vec<usize> = (0..h.n_rows()).collect();
         order.sort_by(|&a, &b| curvature[b].total_cmp(&curvature[a]).then(a.cmp(&b)));
-        Bowl { h, means, curvature, order }
+        QuadraticError { h, means, curvature, order }
     }
 
     /// Moves the integers `q` while that lowers the error. `steps` holds the scale of each; `slope` is half the

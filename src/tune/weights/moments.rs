@@ -52,14 +52,14 @@ impl Moments {
         self.n += part.n;
     }
 
-    /// Turns the sums into covariances where `centred`; otherwise into means of the products, with `bias` subtracted
-    /// from `y`.
-    fn finish(mut self, centred: bool, bias: &[f32]) -> Moments {
+    /// Turns the sums into covariances where `is_centered`; otherwise into means of the products, with `bias`
+    /// subtracted from `y`.
+    fn finish(mut self, is_centered: bool, bias: &[f32]) -> Moments {
         let n = self.n.max(1) as f64;
         let b = &self.b;
         let offset = |j: usize| bias.get(j).map_or(0.0, |&bias| f64::from(bias));
-        let of_b = b.iter().map(|sum| if centred { sum / n } else { 0.0 }).collect::<Vec<_>>();
-        let of_y = self.y.iter().enumerate().map(|(j, sum)| if centred { sum / n } else { offset(j) }).collect();
+        let of_b = b.iter().map(|sum| if is_centered { sum / n } else { 0.0 }).collect::<Vec<_>>();
+        let of_y = self.y.iter().enumerate().map(|(j, sum)| if is_centered { sum / n } else { offset(j) }).collect();
         for (matrix, offsets) in [(&mut self.bb, of_b), (&mut self.by, of_y)] {
             for (j, offset) in offsets.into_iter().enumerate() {
                 matrix.column_mut(j).iter_mut().zip(b).for_each(|(sum, b_i)| *sum = *sum / n - b_i / n * offset);
@@ -139,9 +139,12 @@ fn each_patch(
     n.max(1) as f64
 }
 
-/// Returns the variances of the inputs of every group, or their mean squares unless `centred`: `[groups, n_in]`. Of `y`
-/// only the shapes count.
-pub fn variances(layer: &LayerProduct, LayerData { b, y, centred, tokens, .. }: LayerData) -> Vec<f64> {
+/// Returns the variances of the inputs of every group, or their mean squares unless `corrects_bias`: `[groups, n_in]`.
+/// Of the outputs only the shapes count.
+pub fn variances(
+    layer: &LayerProduct,
+    LayerData { inputs: b, outputs: y, corrects_bias, tokens, .. }: LayerData,
+) -> Vec<f64> {
     let positions = positions(layer, y, tokens, MORE_POSITIONS);
     let of = |group: usize| -> Vec<f64> {
         let (mut sums, mut squares) = (vec![0f64; layer.n_in], vec![0f64; layer.n_in]);
@@ -152,7 +155,7 @@ pub fn variances(layer: &LayerProduct, LayerData { b, y, centred, tokens, .. }: 
                 *square += x * x;
             }
         });
-        let mean = |sum: f64| if centred { sum / n } else { 0.0 };
+        let mean = |sum: f64| if corrects_bias { sum / n } else { 0.0 };
         sums.iter().zip(&squares).map(|(s, q)| (q / n - mean(*s).powi(2)).max(0.0)).collect()
     };
     let groups: Vec<Vec<f64>> = (0..layer.groups).into_par_iter().map(of).collect();
@@ -160,8 +163,8 @@ pub fn variances(layer: &LayerProduct, LayerData { b, y, centred, tokens, .. }: 
 }
 
 /// Returns the means of the inputs of every group over the samples, `[groups, n_in]`, each of the float and of the
-/// `quantized` values. `quantized` must map 0 to 0, because convolutions pad with 0. Of `y` only the shapes count. The
-/// padding in `tokens` is left out.
+/// `quantized` values. `quantized` must map 0 to 0, because convolutions pad with 0. Of the outputs only the shapes
+/// count. The padding in `tokens` is left out.
 pub fn input_means(
     layer: &LayerProduct,
     b: &[Value],
@@ -185,7 +188,10 @@ pub fn input_means(
 }
 
 /// Returns the moments of every group over the samples, bit-identical for any number of threads.
-pub fn gather(layer: &LayerProduct, LayerData { b, y, bias, centred, tokens }: LayerData) -> Vec<Moments> {
+pub fn gather(
+    layer: &LayerProduct,
+    LayerData { inputs: b, outputs: y, bias, corrects_bias, tokens }: LayerData,
+) -> Vec<Moments> {
     let positions = positions(layer, y, tokens, POSITIONS_PER_WEIGHT * layer.n_in + MORE_POSITIONS);
     let positions: Vec<Vec<usize>> = (0..b.len()).map(positions).collect();
     let samples: Vec<(&Value, &Value)> = b.iter().zip(y).collect();
@@ -199,7 +205,7 @@ pub fn gather(layer: &LayerProduct, LayerData { b, y, bias, centred, tokens }: L
         let whole = |group: usize| {
             let mut sum = zero();
             batches.iter().for_each(|batch| sum.add(&part(group, batch)));
-            sum.finish(centred, bias(group))
+            sum.finish(corrects_bias, bias(group))
         };
         return (0..layer.groups).into_par_iter().map(whole).collect();
     }
@@ -208,7 +214,7 @@ pub fn gather(layer: &LayerProduct, LayerData { b, y, bias, centred, tokens }: L
         let parts: Vec<Part> = wave.par_iter().map(|batch| part(0, batch)).collect();
         parts.iter().for_each(|part| sum.add(part));
     }
-    vec![sum.finish(centred, bias(0))]
+    vec![sum.finish(corrects_bias, bias(0))]
 }
 
 /// Divides the samples into ranges with enough positions each to be worth adding up their matrices.

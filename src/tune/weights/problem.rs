@@ -70,7 +70,7 @@ impl Bounds<'_> {
 }
 
 /// A weight whose integers or scales are searched.
-pub struct Problem {
+pub struct WeightProblem {
     /// The weight's layer.
     pub layer: LayerProduct,
     /// Values, `[n_out, n_in]`, rows as in [`LayerProduct`].
@@ -87,7 +87,7 @@ pub struct Problem {
     pub free: bool,
 }
 
-impl Problem {
+impl WeightProblem {
     /// Returns the index of the scale of weight `k` of row `o`.
     pub fn scale_of(&self, o: usize, k: usize) -> usize {
         self.scale_idx.get(o * self.layer.n_in + k).map_or(o, |&idx| idx as usize)
@@ -109,13 +109,13 @@ impl Problem {
 #[derive(Clone, Copy)]
 pub struct LayerData<'a> {
     /// Inputs in the quantized network.
-    pub b: &'a [Value],
+    pub inputs: &'a [Value],
     /// Outputs in the float network.
-    pub y: &'a [Value],
+    pub outputs: &'a [Value],
     /// The bias that the outputs include, one value per output channel; empty for none.
     pub bias: &'a [f32],
     /// Whether the bias will be corrected afterwards.
-    pub centred: bool,
+    pub corrects_bias: bool,
     /// Tokens of each sample that are not padding; empty where that is not known.
     pub tokens: &'a [TokenMask],
 }
@@ -124,6 +124,6 @@ pub struct LayerData<'a> {
 pub struct Rows {
     /// `[n_out, n_in]`, rows as in [`LayerProduct`].
     pub integers: Vec<i32>,
-    /// As [`Problem::scales`].
+    /// As [`WeightProblem::scales`].
     pub scales: Vec<f32>,
 }

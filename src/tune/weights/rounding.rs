@@ -19,9 +19,9 @@
 //! Sources: GPTQ (Frantar et al., 2022, arXiv 2210.17323) for the objective, COMQ (Zhang et al., 2024, arXiv
 //! 2403.07134) for the descent.
 
-use super::descent::Bowl;
+use super::descent::QuadraticError;
 use super::moments::{Moments, gather};
-use super::problem::{LayerData, Problem, Rows};
+use super::problem::{LayerData, Rows, WeightProblem};
 use super::scales::choose;
 use anyhow::{Result, anyhow};
 use mqq_concrete::matrix::Matrix;
@@ -44,7 +44,7 @@ const BLOCK: usize = 128;
 ///
 /// # Errors
 /// If the inputs' moments are not finite.
-pub fn round(problem: &Problem, data: LayerData) -> Result<RoundedWeight> {
+pub fn round(problem: &WeightProblem, data: LayerData) -> Result<RoundedWeight> {
     let layer = &problem.layer;
     let n_integers = problem.bounds.high - problem.bounds.low + 1;
     let ridge = RIDGES[usize::from(n_integers >= MANY)];
@@ -76,9 +76,10 @@ pub struct RoundedWeight {
 impl RoundedWeight {
     /// Learns the integers again so that they compensate for errors of the bias. `errors` holds the candidate errors of
     /// each row's bias, at least one. Returns the index of the chosen error for each row.
-    pub fn make_up(&mut self, problem: &Problem, errors: &[Vec<f64>]) -> Vec<usize> {
+    pub fn compensate_bias(&mut self, problem: &WeightProblem, errors: &[Vec<f64>]) -> Vec<usize> {
         let (n_in, per_group) = (problem.layer.n_in, problem.layer.n_out / problem.layer.groups);
-        let bowls: Vec<Bowl> = self.groups.iter().map(|group| Bowl::new(&group.h, &group.means)).collect();
+        let quadratics: Vec<QuadraticError> =
+            self.groups.iter().map(|group| QuadraticError::new(&group.h, &group.means)).collect();
         let of_row = |(o, errors): (usize, &Vec<f64>)| {
             let group = o / per_group;
             let steps = problem.steps(&self.rows.scales, o);
@@ -87,7 +88,7 @@ impl RoundedWeight {
                 let mut q: Vec<f64> = integers.iter().map(|&q| f64::from(q)).collect();
                 let means = self.slopes[o].iter().zip(&self.groups[group].means);
                 let mut slope: Vec<f64> = means.map(|(slope, mean)| slope - error * mean).collect();
-                let change = bowls[group].descend(&problem.bounds_of(o), &steps, &mut q, &mut slope);
+                let change = quadratics[group].descend(&problem.bounds_of(o), &steps, &mut q, &mut slope);
                 (error * error + change, choice, q)
             };
             errors.iter().enumerate().map(made_up).min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, choice, q)| (choice, q))
@@ -153,7 +154,7 @@ impl Group {
 
     /// Returns the integers of each row and half the negative slope of its error. `first` is the index of the first
     /// row.
-    fn round(&self, problem: &Problem, first: usize, given: &[f64], steps: &[f64]) -> Vec<(Vec<i32>, Vec<f64>)> {
+    fn round(&self, problem: &WeightProblem, first: usize, given: &[f64], steps: &[f64]) -> Vec<(Vec<i32>, Vec<f64>)> {
         let n_in = self.means.len();
         let nearest = |rows: &[f64]| -> Vec<f64> {
             let rows = rows.par_chunks(n_in).zip(steps.par_chunks(n_in)).enumerate();
@@ -167,12 +168,12 @@ impl Group {
             let slopes = self.slopes(&nearest, steps);
             (nearest, slopes, products)
         });
-        let bowl = Bowl::new(&self.h, &[]);
+        let quadratic = QuadraticError::new(&self.h, &[]);
         let of_row = |i: usize| {
             let row = i * n_in..(i + 1) * n_in;
             let steps = &steps[row.clone()];
             let (mut q, mut slope) = (start[row.clone()].to_vec(), start_slopes[row.clone()].to_vec());
-            bowl.descend(&problem.bounds_of(first + i), steps, &mut q, &mut slope);
+            quadratic.descend(&problem.bounds_of(first + i), steps, &mut q, &mut slope);
             if let Some((nearest, slopes, products)) = &other {
                 let (nearest, nearest_slope, products) = (&nearest[row.clone()], &slopes[row.clone()], &products[row]);
                 let error = |q: &[f64], slope: &[f64]| self.error(i, q, slope, steps, products);

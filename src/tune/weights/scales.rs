@@ -4,7 +4,7 @@
 //! error of the output for uncorrelated inputs.
 
 use super::moments::variances;
-use super::problem::{LayerData, Problem, Rows};
+use super::problem::{LayerData, Rows, WeightProblem};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ const SHARES: std::ops::RangeInclusive<u32> = 16..=40;
 
 /// Returns the scales with the least error at the layer's output, and the nearest integers. Of the float outputs only
 /// the shapes count. `None` where the inputs are not finite or always 0.
-pub fn search(problem: &Problem, data: LayerData) -> Option<Rows> {
+pub fn search(problem: &WeightProblem, data: LayerData) -> Option<Rows> {
     let n_in = problem.layer.n_in;
     let mut variances = variances(&problem.layer, data);
     let mean = variances.iter().sum::<f64>() / variances.len() as f64;
@@ -34,11 +34,11 @@ pub fn search(problem: &Problem, data: LayerData) -> Option<Rows> {
 
 /// Returns the scales with the least error of nearest rounding of `targets` (`[n_out, n_in]`), weighted by the inputs'
 /// variances (`[groups, n_in]`).
-pub fn choose(problem: &Problem, targets: &[f64], variances: &[f64]) -> Vec<f32> {
+pub fn choose(problem: &WeightProblem, targets: &[f64], variances: &[f64]) -> Vec<f32> {
     if !problem.free {
         return problem.scales.clone();
     }
-    let Problem { layer, scales, .. } = problem;
+    let WeightProblem { layer, scales, .. } = problem;
     let (n_in, per_group) = (layer.n_in, layer.n_out / layer.groups);
     // The row and columns of the weights that each scale covers.
     let mut parts: Vec<Vec<(usize, Vec<usize>)>> = vec![Vec::new(); scales.len()];

@@ -1,7 +1,7 @@
 //! Searches a layer's weight once its quantized input is known and before its output is.
 
 use super::layer::LayerProduct;
-use super::problem::{Bounds, LayerData, Problem, Rows};
+use super::problem::{Bounds, LayerData, Rows, WeightProblem};
 use super::rounding::{self, MAX_ROW, RoundedWeight};
 use super::scales;
 use crate::engine::Value;
@@ -47,7 +47,7 @@ pub struct WeightSearch {
 /// A learned weight.
 struct Learned {
     weight_idx: usize,
-    problem: Problem,
+    problem: WeightProblem,
     rounded: RoundedWeight,
 }
 
@@ -67,7 +67,7 @@ impl WeightSearch {
 
     /// Replaces the integers by integers that compensate for the bias's rounding, except where the bias saturates.
     /// Returns the layer's new outputs.
-    fn make_up(
+    fn compensate_bias(
         &mut self,
         net: &Network,
         at: &NodeAt,
@@ -81,7 +81,7 @@ impl WeightSearch {
             let errors = around.iter().map(|value| f64::from(value - wanted));
             errors.filter(|error| error.abs() <= f64::from(bias.params.scale)).collect()
         });
-        let chosen = rounded.make_up(&problem, &errors.collect::<Vec<_>>());
+        let chosen = rounded.compensate_bias(&problem, &errors.collect::<Vec<_>>());
         self.keep(candidate, weight_idx, &problem.layer, &rounded.rows);
         let values: Vec<f32> = around.iter().zip(chosen).map(|(around, i)| around[i]).collect();
         let mut outputs = candidate.run_layer(net, at, BiasOf::Model)?;
@@ -108,7 +108,7 @@ impl WeightSearch {
         let y: Vec<Value> = at.float_outputs().cloned().collect();
         let is_quantized = |input_idx| candidate.view().is_quantized((at.node_idx, input_idx));
         let slot = y.first().and_then(|y| BiasSlot::of(net, node, y, is_quantized));
-        let centred = self.corrects && (slot.is_some() || net.index.add_behind(node).is_some());
+        let corrects_bias = self.corrects && (slot.is_some() || net.index.add_behind(node).is_some());
         let b = &candidate.read(at, input)[..y.len()];
         let Some(layer) = b.first().and_then(|x| LayerProduct::of(node, &planned.shape, x)) else {
             return Ok(None);
@@ -122,7 +122,7 @@ impl WeightSearch {
         let QuantParams { q_min, q_max, zero_point, .. } = planned.params[0];
         let (low, high) = (q_min - zero_point, q_max - zero_point);
         let shifts = zero_point_shifts(planned, &layer);
-        let problem = Problem {
+        let problem = WeightProblem {
             w: w.collect(),
             scales: planned.params.iter().map(|params| params.scale).collect(),
             scale_idx,
@@ -134,7 +134,7 @@ impl WeightSearch {
         let bias =
             node.input.get(2).and_then(|name| net.index.initializer(name)).map(tensor::f32_values).transpose()?;
         let bias = bias.filter(|bias| bias.len() == problem.layer.n_out).unwrap_or_default();
-        let data = LayerData { b, y: &y, bias: &bias, centred, tokens: &self.tokens };
+        let data = LayerData { inputs: b, outputs: &y, bias: &bias, corrects_bias, tokens: &self.tokens };
         if self.rule == WeightRule::Rounding && problem.layer.n_in <= MAX_ROW {
             let rounded = rounding::round(&problem, data)?;
             self.keep(candidate, weight_idx, &problem.layer, &rounded.rows);
@@ -189,7 +189,7 @@ impl LayerHook for WeightSearch {
         outputs: Vec<Vec<Value>>,
     ) -> Result<Vec<Vec<Value>>> {
         match self.learned.take().zip(candidate.new_bias.take()) {
-            Some((learned, bias)) => self.make_up(net, at, candidate, learned, &bias),
+            Some((learned, bias)) => self.compensate_bias(net, at, candidate, learned, &bias),
             None => Ok(outputs),
         }
     }

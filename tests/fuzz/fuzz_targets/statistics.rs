@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mqq::statistics::{SavedStatistics, difference, merge_shards, read_statistics, statistics_bytes};
+use mqq::statistics::{SavedStatistics, mismatch, merge_shards, read_statistics, statistics_bytes};
 use mqq_fuzz::quantize::{TINY, quantize};
 use mqq_fuzz::{holds, number_of, table};
 use safetensors::SafeTensors;
@@ -15,8 +15,8 @@ use std::sync::Arc;
 /// Name of the array with the hash of all others.
 const CHECKSUM: &str = "sha256";
 
-/// The bytes with the checksum of their contents, as otherwise each change is refused alike; `None` where there is no place
-/// for one.
+/// The bytes with the checksum of their contents, as otherwise each change is refused alike; `None` where there is no
+/// place for one.
 fn with_checksum(bytes: &[u8]) -> Option<Vec<u8>> {
     let (n_header, metadata) = SafeTensors::read_metadata(bytes).ok()?;
     let place = metadata.info(CHECKSUM)?.data_offsets;
@@ -48,7 +48,7 @@ fuzz_target!(|data: &[u8]| holds(|| {
     let bytes = changed.as_deref().unwrap_or(data);
     let saved = read_statistics(bytes)?;
     let again = read_statistics(&statistics_bytes(&saved)?)?;
-    assert_eq!(difference(&saved, &again), None, "read and written again");
+    assert_eq!(mismatch(&saved, &again), None, "read and written again");
     let files = ["0", "1"].map(PathBuf::from);
     let _ = merge_shards(&files, |_| read_statistics(bytes));
     for model in saved.models.values() {

@@ -4,7 +4,7 @@
 //! outliers widen the range. So the layers run with several scales, and the one with the least error against their
 //! float outputs is kept. Where several observers are candidates, the search begins at the best of their ranges.
 
-mod ahead;
+mod early_ranges;
 mod reader;
 
 pub use reader::relative_error;
@@ -17,8 +17,8 @@ use crate::quant::{QuantParams, Range};
 use crate::scheme::ScaleKind;
 use crate::simulate::{Candidate, LayerHook, Network, TensorAt, fake_quantize};
 use crate::tune::method::{Action, LayerContext, Method};
-use ahead::{Ahead, ahead};
 use anyhow::Result;
+use early_ranges::{EarlyRanges, early_ranges};
 use reader::{LayerReader, Quantized, readers};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -36,7 +36,7 @@ pub const RANGES: Method = Method {
 fn hook<'a>(context: &'a LayerContext<'a>) -> Result<Box<dyn LayerHook + 'a>> {
     let LayerContext { model, plan, samples, kept, .. } = *context;
     let corrects = context.has(BIAS.name);
-    let decided = kept.get(|| ahead(model, plan, samples, corrects))?;
+    let decided = kept.get(|| early_ranges(model, plan, samples, corrects))?;
     Ok(Box::new(RangeSearch { corrects, settled: BTreeSet::new(), decided }))
 }
 
@@ -86,7 +86,7 @@ impl GroupCandidates {
 
     /// Returns candidates around `of` with smaller and with larger scales, nearest first, up to the first that is not
     /// allowed.
-    fn shares(&self, of: &RangeCandidate) -> [Vec<RangeCandidate>; 2] {
+    fn rescaled(&self, of: &RangeCandidate) -> [Vec<RangeCandidate>; 2] {
         let shares = if self.scale == ScaleKind::PowerOfTwo { POWERS } else { SHARES };
         let at = |&share: &f32| {
             let params = QuantParams { scale: of.params.scale * share, ..of.params };
@@ -103,7 +103,7 @@ impl GroupCandidates {
 }
 
 /// Returns the first of the `candidates` with the least error, and that error; `None` without candidates.
-pub fn least<C>(candidates: &[C], mut error: impl FnMut(&C) -> Result<f64>) -> Result<Option<(&C, f64)>> {
+pub fn least_error<C>(candidates: &[C], mut error: impl FnMut(&C) -> Result<f64>) -> Result<Option<(&C, f64)>> {
     let mut best: Option<(&C, f64)> = None;
     for candidate in candidates {
         let error = error(candidate)?;
@@ -114,18 +114,18 @@ pub fn least<C>(candidates: &[C], mut error: impl FnMut(&C) -> Result<f64>) -> R
     Ok(best)
 }
 
-/// Returns the best candidate in `ways`, if its error is less than `plain` by `LEAST_GAIN`. Each way starts from the
-/// error `start` and is followed while `error` falls.
-pub fn follow<C>(
+/// Returns the best candidate in `directions`, if its error is less than `plain` by `LEAST_GAIN`. Each direction starts
+/// from the error `start` and is followed while `error` falls.
+pub fn follow_descent<C>(
     start: f64,
     plain: f64,
-    ways: [Vec<C>; 2],
+    directions: [Vec<C>; 2],
     mut error: impl FnMut(&C) -> Result<f64>,
 ) -> Result<Option<C>> {
     let (mut best, mut least) = (None, plain * (1.0 - LEAST_GAIN));
-    for way in ways {
+    for direction in directions {
         let mut last = start;
-        for candidate in way {
+        for candidate in direction {
             let error = error(&candidate)?;
             if error >= last {
                 break;
@@ -152,7 +152,7 @@ struct RangeSearch {
     /// Groups of activations that the pass has reached. Their ranges are final.
     settled: BTreeSet<usize>,
     /// Ranges that were chosen before the pass.
-    decided: Rc<Ahead>,
+    decided: Rc<EarlyRanges>,
 }
 
 impl RangeSearch {
@@ -187,8 +187,8 @@ impl LayerHook for RangeSearch {
             return Ok(());
         }
         let error = |other: &RangeCandidate| error(&readers, &at.quantized[..n], &other.params);
-        let Some((start, plain)) = least(&candidates.found, error)? else { return Ok(()) };
-        let best = follow(plain, plain, candidates.shares(start), error)?;
+        let Some((start, plain)) = least_error(&candidates.found, error)? else { return Ok(()) };
+        let best = follow_descent(plain, plain, candidates.rescaled(start), error)?;
         self.settle(candidate, group, best.as_ref().unwrap_or(start));
         Ok(())
     }

@@ -5,7 +5,7 @@
 //! layers that read a tensor of the group.
 
 use super::reader::{Quantized, readers};
-use super::{GroupCandidates, N_SAMPLES, RangeCandidate, error, follow, least};
+use super::{GroupCandidates, N_SAMPLES, RangeCandidate, error, follow_descent, least_error};
 use crate::engine::Value;
 use crate::onnx::proto::ModelProto;
 use crate::plan::{PlannedActivation, QuantPlan};
@@ -18,22 +18,27 @@ use std::collections::{BTreeMap, BTreeSet};
 ///
 /// # Errors
 /// If a node cannot be run by itself; the message names it.
-pub(super) fn ahead(model: &ModelProto, plan: &QuantPlan, samples: Samples, corrects: bool) -> Result<Ahead> {
-    let mut ahead = AheadSearch::new(plan, corrects)?;
-    if ahead.groups.is_empty() {
-        return Ok(Ahead(BTreeMap::new()));
+pub(super) fn early_ranges(
+    model: &ModelProto,
+    plan: &QuantPlan,
+    samples: Samples,
+    corrects: bool,
+) -> Result<EarlyRanges> {
+    let mut search = EarlyRangeSearch::new(plan, corrects)?;
+    if search.groups.is_empty() {
+        return Ok(EarlyRanges(BTreeMap::new()));
     }
     let n = samples.len().min(N_SAMPLES);
-    let on_float = |net: &Network, name: &str, float: &[Value]| ahead.meet(net, name, float);
+    let on_float = |net: &Network, name: &str, float: &[Value]| search.add_errors(net, name, float);
     ForwardPass::new(model, n)?.on_float_tensor(on_float).run(samples.first(n))?;
-    Ok(Ahead(ahead.chosen()?))
+    Ok(EarlyRanges(search.chosen()?))
 }
 
 /// Ranges by group, chosen before the pass.
-pub(super) struct Ahead(pub BTreeMap<usize, RangeCandidate>);
+pub(super) struct EarlyRanges(pub BTreeMap<usize, RangeCandidate>);
 
 /// A search for the ranges of groups during a pass of the float network.
-struct AheadSearch<'p> {
+struct EarlyRangeSearch<'p> {
     plan: &'p QuantPlan,
     view: PlanView,
     corrects: bool,
@@ -44,11 +49,11 @@ struct AheadSearch<'p> {
 struct Measured {
     found: Vec<(RangeCandidate, f64)>,
     /// Smaller and larger ranges around the first of `found`.
-    ways: [Vec<(RangeCandidate, f64)>; 2],
+    directions: [Vec<(RangeCandidate, f64)>; 2],
 }
 
-impl<'p> AheadSearch<'p> {
-    fn new(plan: &'p QuantPlan, corrects: bool) -> Result<AheadSearch<'p>> {
+impl<'p> EarlyRangeSearch<'p> {
+    fn new(plan: &'p QuantPlan, corrects: bool) -> Result<EarlyRangeSearch<'p>> {
         let layers = plan.weights.iter().flat_map(|weight| &weight.quantizer.edges);
         let layers: BTreeSet<usize> = layers.map(|(node_idx, _)| *node_idx).collect();
         let is_read =
@@ -62,11 +67,12 @@ impl<'p> AheadSearch<'p> {
             let mut members = plan.activations.iter().filter(|p| p.quantizer.group == group);
             if let (true, Some(candidates)) = (members.any(is_read), GroupCandidates::of(plan, group)) {
                 let unmeasured = |all: Vec<RangeCandidate>| all.into_iter().map(|one| (one, 0.0));
-                let ways = candidates.shares(&candidates.found[0]).map(|way| unmeasured(way).collect());
-                groups.insert(group, Measured { found: unmeasured(candidates.found).collect(), ways });
+                let directions =
+                    candidates.rescaled(&candidates.found[0]).map(|direction| unmeasured(direction).collect());
+                groups.insert(group, Measured { found: unmeasured(candidates.found).collect(), directions });
             }
         }
-        Ok(AheadSearch { plan, view: PlanView::of(plan)?, corrects, groups })
+        Ok(EarlyRangeSearch { plan, view: PlanView::of(plan)?, corrects, groups })
     }
 
     /// Adds up the error of each range of the tensor's group at the layers that read the tensor. `float` holds its
@@ -74,19 +80,19 @@ impl<'p> AheadSearch<'p> {
     ///
     /// # Errors
     /// If a layer cannot be run by itself.
-    fn meet(&mut self, net: &Network, name: &str, float: &[Value]) -> Result<()> {
+    fn add_errors(&mut self, net: &Network, name: &str, float: &[Value]) -> Result<()> {
         let Some(planned) = self.plan.activations.iter().find(|p| p.quantizer.tensor == name) else {
             return Ok(());
         };
         let Some(group) = self.groups.get_mut(&planned.quantizer.group) else { return Ok(()) };
         let edges = &planned.quantizer.edges;
-        let AheadSearch { plan, ref view, corrects, .. } = *self;
+        let EarlyRangeSearch { plan, ref view, corrects, .. } = *self;
         let readers = readers(net, Quantized { plan, view, corrects }, name, edges, float)?;
         if readers.is_empty() {
             return Ok(());
         }
-        let Measured { found, ways } = group;
-        for (candidate, sum) in found.iter_mut().chain(ways.iter_mut().flatten()) {
+        let Measured { found, directions } = group;
+        for (candidate, sum) in found.iter_mut().chain(directions.iter_mut().flatten()) {
             *sum += error(&readers, float, &candidate.params)?;
         }
         Ok(())
@@ -95,10 +101,10 @@ impl<'p> AheadSearch<'p> {
     /// Returns the best range of each group; the planned range where no other is better.
     fn chosen(self) -> Result<BTreeMap<usize, RangeCandidate>> {
         let mut chosen = BTreeMap::new();
-        for (group, Measured { found, ways }) in self.groups {
+        for (group, Measured { found, directions }) in self.groups {
             let measured = |(_, error): &(RangeCandidate, f64)| Ok(*error);
-            let Some((best, error)) = least(&found, measured)? else { continue };
-            let followed = follow(found[0].1, error, ways, measured)?;
+            let Some((best, error)) = least_error(&found, measured)? else { continue };
+            let followed = follow_descent(found[0].1, error, directions, measured)?;
             chosen.insert(group, followed.unwrap_or_else(|| best.clone()).0);
         }
         Ok(chosen)
