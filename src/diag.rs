@@ -151,7 +151,7 @@ pub fn printable(line: &str) -> Cow<'_, str> {
     Cow::Owned(shortened(&line, MAX_LINE).chars().map(spelled).collect())
 }
 
-/// Returns whether a character controls the terminal or the writing direction, or is invisible.
+/// Whether a character controls the terminal or the writing direction, or is invisible.
 pub fn is_unprintable(c: char) -> bool {
     let directs = matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
     c.is_control() || directs

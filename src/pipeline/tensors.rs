@@ -201,7 +201,7 @@ pub(super) fn compare_tensors(
     ];
     let samples = chosen(dataset);
     let shapes_of = first_shapes(&engines[0], dataset, &samples, tensors.len())?;
-    let built = Alone::build(&models[1], &tensors, (opset, shapes), &shapes_of);
+    let built = IsolatedEngine::build(&models[1], &tensors, (opset, shapes), &shapes_of);
     let (alone, alone_failed) = match built {
         Ok(alone) => (alone, None),
         Err(error) => (None, Some(format!("{error:#}"))),
@@ -267,20 +267,20 @@ fn first_shapes(
 }
 
 /// The engine that runs each layer on its own.
-struct Alone {
+struct IsolatedEngine {
     layers: IsolatedLayers,
     engines: ShapedEngines,
     /// Positions of the observed tensors, and whether the observed value is in front of QuantizeLinear.
     observed: Vec<(usize, bool)>,
 }
 
-impl Alone {
+impl IsolatedEngine {
     fn build(
         quantized: &ModelProto,
         tensors: &[TensorMatch],
         (opset, given): (i64, &Shapes),
         shapes: &[Option<Vec<usize>>],
-    ) -> Result<Option<Alone>> {
+    ) -> Result<Option<IsolatedEngine>> {
         let float = tensors.iter().zip(shapes).map(|(tensor, shape)| shape.as_ref().map(|_| tensor));
         let Some(layers) = isolate_layers(quantized, &float.collect::<Vec<_>>()) else { return Ok(None) };
         let inputs = layers.model.graph()?.input.iter();
@@ -300,7 +300,7 @@ impl Alone {
                 }
             }
         }
-        Ok(Some(Alone { layers, engines: ShapedEngines::new(parsed, &names)?, observed }))
+        Ok(Some(IsolatedEngine { layers, engines: ShapedEngines::new(parsed, &names)?, observed }))
     }
 }
 
@@ -308,7 +308,7 @@ impl Alone {
 struct SamplePass<'a> {
     tensors: &'a [TensorMatch],
     engines: &'a [ShapedEngines; 2],
-    alone: Option<&'a Alone>,
+    alone: Option<&'a IsolatedEngine>,
 }
 
 impl SamplePass<'_> {

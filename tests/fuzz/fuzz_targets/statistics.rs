@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mqq::statistics::{SavedStatistics, mismatch, merge_shards, read_statistics, statistics_bytes};
+use mqq::statistics::{SavedStatistics, merge_shards, mismatch, read_statistics, statistics_bytes};
 use mqq_fuzz::quantize::{TINY, quantize};
 use mqq_fuzz::{holds, number_of, table};
 use safetensors::SafeTensors;
