@@ -68,6 +68,7 @@ def calibrated(objects):
     objects.file("origin", "zero/digits_cnn.tensorrt.origin")
     objects.calibrate(CNN, "-b", "tensorrt,xint8", *DIGITS, "--out-dir", "several")
     objects.calibrate(CNN, "-b", "tensorrt", *DIGITS, "--keep-float", 1, "--out-dir", "goal", "--report", "goal.json")
+    objects.calibrate(CNN, "-b", "tensorrt", *DIGITS, "--limit", 8, "--out-dir", "report", "--report", "report.json")
     objects.file("report", "goal.json")
     objects.calibrate(CNN, "-b", "tensorrt", *DIGITS, "--target-sqnr", 80, "--methods", "none", "--out-dir", "missed", code=3)
     objects.calibrate(CNN, "-b", "tensorrt", *DIGITS, "--max-drop", 1, "--methods", "none", "--out-dir", "drop")
