@@ -21,6 +21,9 @@ pub struct FloatOutput<'a> {
 /// Least confidence of rows that are logits: their largest probability after Softmax, mean over the rows. Their class
 /// is rarely in doubt. For few classes the limit is higher.
 const LEAST_CONFIDENCE: f64 = 0.25;
+/// The same for rows longer than [`LONG_ROW`] without a negative value: logits behind a Relu, as in SqueezeNet. Pooled
+/// features have no negative value either, but a Softmax is not confident of one of them.
+const LEAST_CONFIDENCE_BEHIND_RELU: f64 = 0.5;
 /// Largest variance of the mean of a row of few logits, in units of the variance that independent values would give the
 /// mean. The gradient of cross entropy sums to zero over the classes, so training leaves the mean of a row where it
 /// was. Joint angles, coordinates and other regressed values reach 1 or more.
@@ -84,8 +87,8 @@ fn are_probabilities<'r>(mut rows: impl Iterator<Item = &'r [f32]>, probability:
     })
 }
 
-/// Whether rows of `n` values look like logits. They have a negative value, and a Softmax would be confident of one
-/// class. If `n` is at most [`LONG_ROW`], the mean of the rows hardly varies.
+/// Whether rows of `n` values look like logits. They have a negative value or are longer than [`LONG_ROW`], and a Softmax
+/// would be confident of one class. If `n` is at most [`LONG_ROW`], the mean of the rows hardly varies.
 fn are_logits<'r>(rows: impl Iterator<Item = &'r [f32]>, n: usize) -> bool {
     let (mut confidence, mut n_rows, mut has_negative) = (0.0, 0.0, false);
     let (mut sums, mut squares, mut mean_squares) = (vec![0.0; n], 0.0, 0.0);
@@ -110,8 +113,11 @@ fn are_logits<'r>(rows: impl Iterator<Item = &'r [f32]>, n: usize) -> bool {
     let of_means = mean_squares - total * total / (n_rows * n as f64);
     let varies = n as f64 * of_means > LARGEST_VARIANCE_OF_MEANS * (all - of_means);
     let is_regressed = varies && n <= LONG_ROW && n_rows >= LEAST_ROWS;
-    let least_confidence = LEAST_CONFIDENCE + (1.0 - LEAST_CONFIDENCE) / n as f64;
-    has_negative && confidence / n_rows >= least_confidence && !is_regressed
+    let least_confidence = match has_negative {
+        true => LEAST_CONFIDENCE + (1.0 - LEAST_CONFIDENCE) / n as f64,
+        false => LEAST_CONFIDENCE_BEHIND_RELU,
+    };
+    (has_negative || n > LONG_ROW) && confidence / n_rows >= least_confidence && !is_regressed
 }
 
 /// Returns the channel axis: the axis whose neighbors differ most. `None` if the output is a map without channels, or

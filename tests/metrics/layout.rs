@@ -45,6 +45,13 @@ fn logits_are_confident_and_of_both_signs() {
     assert!(is_recognized(&[&[-1.0, -1.0], &[9.0, -9.0]]));
     assert!(!is_recognized(&[&[-1.0, -1.0], &[-1.0, -1.0], &[0.75, -0.75]]));
     assert!(is_recognized(&[&[-INF, 9.0, 1.0]]));
+    // Logits of many classes behind a Relu; pooled features.
+    let with_largest = |largest: f32, n: usize| -> Vec<f32> {
+        let others = (1..n).map(|i| (i % 5) as f32 * 0.2);
+        std::iter::once(largest).chain(others).collect()
+    };
+    assert!(is_recognized(&[&with_largest(9.0, 1000)]) && !is_recognized(&[&with_largest(9.0, 100)]));
+    assert!(!is_recognized(&[&with_largest(5.0, 1000)]));
 }
 
 /// Joint angles: as large and of both signs as logits, but independent of each other, so that their mean varies.
