@@ -61,6 +61,11 @@ impl ComparedTensor {
         }
     }
 
+    /// Whether the layer computes in float, so that the error is that of the tensor's own QuantizeLinear.
+    pub fn is_of_float_layer(&self) -> bool {
+        self.layer_alone.as_ref().is_some_and(|layer| layer.noise == 0.0)
+    }
+
     /// Returns the mean cosine over the samples.
     pub fn cosine(&self) -> f64 {
         let mean = self.sums.cosine / self.sums.n_samples.max(1) as f64;

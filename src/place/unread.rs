@@ -8,20 +8,20 @@ use crate::scheme::{ParameterKind, RuleCall};
 pub const SKIP_UNREAD: Rule = Rule {
     name: "skip_unread",
     about: "an operator with a row, but without a weight, stays float if no operator that takes integers reads its \
-     output, behind other such operators, those of `past`, and those that only move values",
-    takes: &[("past", ParameterKind::Ops)],
+     output, behind other such operators, those of `past` (all with `past_all`), and those that only move values",
+    takes: &[("past", ParameterKind::Ops), ("past_all", ParameterKind::Switch)],
     apply: skip_unread,
 };
 
 fn skip_unread(draft: &mut Draft, call: &RuleCall) {
-    let (graph, past) = (draft.graph, call.ops("past"));
+    let (graph, past, past_all) = (draft.graph, call.ops("past"), call.number("past_all", 0) == 1);
     // From last to first: whether a node takes integers, or passes them on to a node that does.
     let mut takes = vec![false; graph.node.len()];
     for (node_idx, node) in graph.node.iter().enumerate().rev() {
         let op = node.op_type();
         let (row, moves) = (draft.row(node_idx), trace::MOVES.contains(&op));
         let is_weighted = row.is_some_and(|row| row.weight.is_some());
-        let passes = !is_weighted && (row.is_some() || moves || past.iter().any(|passed| passed == op));
+        let passes = !is_weighted && (row.is_some() || moves || past_all || past.iter().any(|passed| passed == op));
         let is_read = |output| draft.index.value_readers(output).any(|(reader, _)| takes[reader]);
         takes[node_idx] = is_weighted || passes && node.output.iter().any(|output| is_read(output));
         if row.is_some() && !moves && !takes[node_idx] {

@@ -100,7 +100,7 @@ pub fn tensors(compared: &ComparedTensors) -> TensorsReport {
     TensorsReport {
         n_samples: compared.n_samples,
         look_first: first.iter().map(|tensor| tensor.about.tensor.clone()).collect(),
-        advice: first.first().and_then(|tensor| advice(tensor)),
+        advice: first.iter().find_map(|tensor| advice(tensor)),
         rows: compared.tensors.iter().map(figures).collect(),
         unmatched: compared.unmatched.clone(),
         added_failed: compared.alone_failed.clone(),
@@ -140,11 +140,11 @@ fn advice(tensor: &ComparedTensor) -> Option<SwitchAdvice> {
             let reason = format!("the largest value of `{name}` is {crest:.0} times its root mean square");
             advice("--observer", "percentile", reason)
         }
-        Some(layer) => {
+        Some(layer) if !tensor.is_of_float_layer() => {
             let reason = format!("the layer of `{name}` alone leaves {}", SQNR.with_unit(added));
             advice("--exclude", layer, reason)
         }
-        None => None,
+        _ => None,
     }
 }
 

@@ -56,6 +56,8 @@ fn operators_whose_output_no_integer_kernel_reads() {
     let model = graph(build, &["y", "z", "end"]);
     let placement = place_by(&model, &scheme_with(&rules(skip)), &[]);
     assert_eq!(left_float(&model, &placement, "skip_unread"), ["Concat_joined", "Mul_end"]);
+    let of_all = place_by(&model, &scheme_with(&rules("{ skip_unread: { past_all: 1 } }, ")), &[]);
+    assert_eq!(left_float(&model, &of_all, "skip_unread"), ["Mul_end"], "a convolution reads the Concat behind an Exp");
     let found = quantized(&rules(skip), build, &["y", "z", "end"]);
     assert!(found.iter().all(|uses| !uses.starts_with("joined")), "{found:?}");
     let group = |tensor: &str| placement.activations.iter().find(|found| found.tensor == tensor).unwrap().group;

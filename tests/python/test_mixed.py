@@ -71,6 +71,25 @@ def test_first_products_of_raw_features_stay_float(backend, tmp_path):
     assert not tried() and share == 1
 
 
+def test_gated_products_never_leave_the_whole_network_float(tmp_path):
+    """Outputs with a scale of their own, as of a forecast: products that a Mul reads, behind which no layer is left."""
+    rng = np.random.default_rng(9)
+    draw = lambda rows, columns: (rng.standard_normal((rows, columns)) / rows ** 0.5).astype(np.float32)
+    nodes = [("MatMul", ["x", "w1"], "a", {}), ("Relu", ["a"], "b", {}), ("MatMul", ["b", "w2"], "c", {}), ("MatMul", ["b", "w3"], "d", {}),
+             ("Softplus", ["d"], "e", {}), ("Mul", ["c", "scale"], "mean", {}), ("Mul", ["e", "scale"], "deviation", {}),
+             # Most of the multiply-adds, so that the first product is a small one.
+             ("MatMul", ["long", "wide"], "kernel", {})]
+    constants = {"w1": draw(32, 64), "w2": draw(64, 8), "w3": draw(64, 8)}
+    shapes = {"x": (16, 32), "scale": (16, 1), "long": (64, 512), "wide": (512, 64)}
+    save(tmp_path / "m.onnx", nodes, constants, shapes, ("mean", "deviation", "kernel"))
+    sample = {name: rng.standard_normal((48, *shape)).astype(np.float32) for name, shape in shapes.items()}
+    np.savez(tmp_path / "x.npz", **sample | {"scale": rng.uniform(0.5, 50, (48, 16, 1)).astype(np.float32)})
+    mqq("calibrate", tmp_path / "m.onnx", "-b", "onnxruntime", "--data", tmp_path / "x.npz", "-o", tmp_path / "q.onnx", "--quiet")
+    sidecar = json.loads((tmp_path / "q.json").read_text())
+    weights = {encoding["name"] for encoding in sidecar["param_encodings"]}
+    assert {"w2", "w3"} <= weights, sidecar["methods"]
+
+
 def test_a_report_has_the_sensitivity_of_each_layer(tmp_path):
     """Without a goal, `--report` measures the layers as `--keep-float 0` does; the model's bytes are the same."""
     command = ["calibrate", ROOT / "fixtures/digits_cnn.onnx", "-b", "tensorrt", "--data", ROOT / "calib_data/calib",

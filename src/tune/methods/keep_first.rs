@@ -57,7 +57,7 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
         let first = first_layers(graph, &placement, &layers);
         let of_features = layers.is_empty() && are_of_features(setup, graph, &placement, &first);
         layers.extend(first.into_iter().filter(|&layer| of_features || is_gated(graph, &placement, layer)));
-        if layers.len() == n_before {
+        if layers.len() == n_before || !may_stay_float(setup, graph, &placement, &layers) {
             break;
         }
         let variant = match (setup.scheme.mixed.contains_key(FLOAT), &setup.scheme.region) {
@@ -160,18 +160,29 @@ fn first_layers(graph: &GraphProto, placement: &Placement, without: &BTreeSet<us
     layers_at_end(graph, NetworkEnd::First, |node_idx| layers.contains(&node_idx))
 }
 
-/// Whether the layers `first` are matrix products of the network's inputs, have few enough multiply-adds to stay float,
-/// and are not all quantized layers. Never in a transformer, whose first layers multiply embeddings.
-fn are_of_features(setup: Setup, graph: &GraphProto, placement: &Placement, first: &[usize]) -> bool {
+/// Whether the layers are not all quantized layers, and the matrix products among them are small enough to stay float.
+fn may_stay_float(setup: Setup, graph: &GraphProto, placement: &Placement, layers: &BTreeSet<usize>) -> bool {
     let shape = |name: &str| setup.value_info.shape(name).map(<[usize]>::to_vec);
     let cost = |node: &NodeProto| multiply_adds(node, shape).unwrap_or(0) as f64;
     let total: f64 = graph.node.iter().map(cost).sum();
-    let of_first: f64 = first.iter().map(|&layer| cost(&graph.node[layer])).sum();
+    let products = layers.iter().map(|&layer| &graph.node[layer]).filter(|node| is_product(node));
+    let of_products: Vec<f64> = products.map(cost).collect();
+    let are_small = of_products.iter().sum::<f64>() <= setup.options.rescue * total && !of_products.contains(&0.0);
+    let n_layers =
+        placement.weights.iter().flat_map(|weight| &weight.edges).map(|edge| edge.0).collect::<BTreeSet<_>>();
+    layers.len() < n_layers.len() && are_small
+}
+
+fn is_product(node: &NodeProto) -> bool {
+    matches!(node.op_type(), "Gemm" | "MatMul")
+}
+
+/// Whether the layers `first` are matrix products of the network's inputs. Never in a transformer, whose first layers
+/// multiply embeddings, and never without rescue.
+fn are_of_features(setup: Setup, graph: &GraphProto, placement: &Placement, first: &[usize]) -> bool {
     let of_all = layers_at_end(graph, NetworkEnd::First, |node_idx| PRODUCTS.contains(&graph.node[node_idx].op_type()));
-    let is_product =
-        |layer: &usize| of_all.contains(layer) && matches!(graph.node[*layer].op_type(), "Gemm" | "MatMul");
-    let are_products = first.iter().all(is_product) && first.len() < placement.weights.len();
-    are_products && !placement.is_transformer && of_first > 0.0 && of_first <= setup.options.rescue * total
+    let is_of_features = |layer: &usize| of_all.contains(layer) && is_product(&graph.node[*layer]);
+    !first.is_empty() && first.iter().all(is_of_features) && !placement.is_transformer && setup.options.rescue > 0.0
 }
 
 /// Whether a gate reads the quantized output of a layer.
