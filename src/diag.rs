@@ -75,6 +75,9 @@ pub fn hint_or_general(error: &anyhow::Error) -> String {
         return hint_of(error).to_string();
     }
     let text = format!("{error:#}");
+    if text.contains("(os error ") {
+        return "check the path and the permissions".to_string();
+    }
     let (mut ending, mut rest) = (None, text.as_str());
     while let Some((place, behind)) = place_and_rest(rest) {
         let found = Path::new(file_of(place)).extension().and_then(|ending| ending.to_str()).map(str::to_lowercase);
@@ -274,7 +277,7 @@ fn expected_words(expected: &str) -> &str {
         "f32" | "f64" => "a number",
         "a boolean" => "true or false",
         "any YAML value" => "a smaller number",
-        "a YAML tag starting with '!'" => "a name",
+        "a YAML tag starting with '!'" | "a Value::Tagged enum" => "a name",
         "a string" => "text",
         "a sequence" => "a list",
         "a map" => "keys with values",

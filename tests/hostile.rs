@@ -390,10 +390,15 @@ fn what_onnx_refuses_is_refused_with_its_place() {
             });
         })
     };
+    let twice = changed(|model| {
+        let initializers = &mut model.graph.as_mut().unwrap().initializer;
+        initializers.extend(initializers.first().cloned());
+    });
     let opset = |domain: &str, version: i64| OperatorSetIdProto { domain: Some(domain.into()), version: Some(version) };
     let cases = [
         (with(vec![attribute("grop", 1)]), "node `Conv_a` (Conv): attribute `grop` is unknown in operator set 17"),
         (with(vec![attribute("group", 1)]), "node `Conv_a` (Conv): attribute `group` is given twice"),
+        (twice, "is given twice, expected one tensor of each name"),
         (
             with(vec![AttributeProto { name: Some("auto_pad".into()), ..attribute("", 1) }]),
             "attribute `auto_pad` is of type int, expected string",

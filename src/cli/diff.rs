@@ -2,6 +2,7 @@
 
 use super::Failure;
 use super::files::ensure_readable;
+use super::options::whole;
 use super::print::{self, out};
 use crate::check::is_quantized;
 use crate::diag::{Exit, WithHint};
@@ -31,7 +32,7 @@ pub struct DiffModelsArgs {
     #[arg(value_name = "B", value_hint = ValueHint::FilePath)]
     other: PathBuf,
     /// Maximum number of names of each kind
-    #[arg(long, value_name = "N", default_value = "20")]
+    #[arg(long, value_name = "N", default_value = "20", value_parser = whole)]
     limit: usize,
     /// End with exit code 3 if something differs
     #[arg(long)]

@@ -59,9 +59,8 @@ fn group_figures(figures: &[Option<Figure>]) -> Vec<f64> {
 /// Returns one figure for all outputs, followed by the figures of the groups, without the sample `left_out`.
 fn all_figures(measured: &Measurement, metric: Metric, left_out: Option<usize>) -> Vec<f64> {
     let figures = measured.figures_without(metric, left_out);
-    // Without that sample there may be nothing to find.
-    let nothing = if metric.task.is_some() { metric.best } else { f64::NAN };
-    let mean = measured.mean_of(metric, &figures).unwrap_or(nothing);
+    // Without that sample there may be nothing to find, and outputs that depend on no input have no figure.
+    let mean = measured.mean_of(metric, &figures).unwrap_or(metric.best);
     std::iter::once(mean).chain(group_figures(&figures)).collect()
 }
 

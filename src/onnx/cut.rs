@@ -1,8 +1,9 @@
 //! Cuts a model at tensors into a head, which computes these tensors, and a tail, which reads them.
 
 use super::graph::{GraphIndex, drop_unused, names_read};
+use super::names::Names;
 use super::node::PRODUCTS;
-use super::proto::{GraphProto, ModelProto, ValueInfoProto};
+use super::proto::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
 use super::value_info::ValueInfos;
 use crate::diag::{WithHint, count, did_you_mean};
 use anyhow::{Result, anyhow, ensure};
@@ -102,8 +103,13 @@ fn part(
     outputs: &[&str],
     types: &ValueInfos,
 ) -> GraphProto {
-    let nodes = nodes.iter().map(|&node_idx| graph.node[node_idx].clone());
-    let mut part = GraphProto { node: nodes.collect(), ..graph.clone() };
+    let mut names = Names::of(graph);
+    let mut nodes: Vec<NodeProto> = nodes.iter().map(|&node_idx| graph.node[node_idx].clone()).collect();
+    // A node that also makes another output makes this one anew; its readers read the input.
+    let outputs_again =
+        nodes.iter_mut().flat_map(|node| &mut node.output).filter(|name| starts.contains(&name.as_str()));
+    outputs_again.for_each(|name| *name = names.fresh(&format!("{name}_again")));
+    let mut part = GraphProto { node: nodes, ..graph.clone() };
     let read: BTreeSet<String> = part.node.iter().flat_map(names_read).map(str::to_string).collect();
     let made: BTreeSet<&String> = part.node.iter().flat_map(|node| &node.output).collect();
     let declared = |name: &&str| -> ValueInfoProto {
@@ -112,7 +118,9 @@ fn part(
         known.unwrap_or_else(|| ValueInfoProto::without_shape(name, types.data_type(name).unwrap_or(1)))
     };
     let starts = starts.iter().filter(|name| read.contains(**name)).map(declared);
-    let inputs = graph.input.iter().filter(|input| read.contains(input.name()));
+    // An input may be an output of the model as well.
+    let is_needed = |input: &&ValueInfoProto| read.contains(input.name()) || outputs.contains(&input.name());
+    let inputs = graph.input.iter().filter(is_needed);
     let inputs = starts.chain(inputs.cloned()).collect();
     let value_info = graph.value_info.iter();
     let value_info =

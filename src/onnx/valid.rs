@@ -101,11 +101,15 @@ struct Checker<'a> {
 
 impl Checker<'_> {
     fn graph(&self, graph: &GraphProto) -> Result<()> {
+        let mut names: BTreeSet<&str> = BTreeSet::new();
         for tensor in &graph.initializer {
+            let name = tensor.name();
+            ensure!(names.insert(name), "initializer `{name}` is given twice, expected one tensor of each name");
             tensor::ensure_whole(tensor).with_context(|| format!("tensor `{}`", tensor.name()))?;
         }
         for tensor in &graph.sparse_initializer {
             let name = tensor.values.as_ref().map_or("", |values| values.name());
+            ensure!(names.insert(name), "initializer `{name}` is given twice, expected one tensor of each name");
             check_sparse(tensor).with_context(|| format!("sparse tensor `{name}`"))?;
         }
         for node in &graph.node {

@@ -125,3 +125,22 @@ def test_a_tail_that_repeats_layers_names_the_tensor_that_is_missing(tmp_path):
     expected = "--outputs: the tail repeats 2 layers of the head, because it also reads `d`: add that to --outputs"
     assert expected in cut("best").stderr
     assert "repeats" not in cut("best,d").stderr
+
+
+def test_a_tail_makes_outputs_of_a_cut_node_under_names_of_their_own(tmp_path):
+    """The node at the cut has a second output, and an output of the model is an input."""
+    weight = RNG.standard_normal((4, 3, 3, 3)).astype(np.float32) / 5
+    nodes = [("Conv", ["x", "w"], "c", {"pads": [1] * 4}), ("Sigmoid", ["p"], "y", {}), ("Exp", ["q"], "z", {})]
+    save(tmp_path / "m.onnx", nodes, {"w": weight}, {"x": (1, 3, 8, 8)}, ("y", "z", "x"))
+    model = onnx.load(tmp_path / "m.onnx")
+    model.graph.node.insert(1, helper.make_node("Split", ["c"], ["p", "q"], "split", axis=1))
+    onnx.save(model, tmp_path / "m.onnx")
+    np.save(tmp_path / "x.npy", RNG.standard_normal((16, 3, 8, 8)).astype(np.float32))
+    mqq("calibrate", tmp_path / "m.onnx", "-b", "onnxruntime", "--data", tmp_path / "x.npy", "--outputs", "p", "--quiet",
+        "-o", tmp_path / "q.onnx")
+    x = {"x": np.load(tmp_path / "x.npy")[:1]}
+    (head,) = session(tmp_path / "q.onnx", False).run(None, x)
+    tail = session(tmp_path / "q.tail.onnx", False)
+    found = tail.run(None, {"p": head, **x})
+    for one, expected in zip(found, session(tmp_path / "m.onnx", False).run(None, x)):
+        assert sqnr_db(expected, one) > 20

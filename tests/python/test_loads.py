@@ -5,7 +5,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from support import mqq
+from support import mqq, run, save, sqnr_db
 
 LEVELS = ["ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL"]
 
@@ -70,3 +70,29 @@ def test_every_operator_of_the_table_loads_at_each_level(axes, opset, tmp_path):
             found = output(tmp_path / "q.onnx", level)
             error = np.square(found - expected).sum() / np.square(expected).sum()
             assert error < 0.05, (name, level, error)
+
+
+def test_a_scale_is_shared_by_the_groups_of_a_transposed_convolution(tmp_path):
+    """Upsampling by a ConvTranspose with a group for each channel, whose weight has one scale for all of them."""
+    rng = np.random.default_rng(4)
+    line = np.float32([0.25, 0.75, 0.75, 0.25])
+    constants = {"w": rng.standard_normal((4, 3, 3, 3)).astype(np.float32) / 5, "up": np.tile(np.outer(line, line), (4, 1, 1, 1))}
+    nodes = [("Conv", ["x", "w"], "a", {"pads": [1] * 4}), ("Relu", ["a"], "b", {}),
+             ("ConvTranspose", ["b", "up"], "y", {"group": 4, "strides": [2, 2], "pads": [1] * 4})]
+    save(tmp_path / "m.onnx", nodes, constants, {"x": (1, 3, 8, 8)})
+    np.save(tmp_path / "x.npy", rng.standard_normal((32, 3, 8, 8)).astype(np.float32))
+    samples = [{"x": one[None]} for one in np.load(tmp_path / "x.npy")]
+    for backend, effort in (("openvino", 1), ("qnn-htp-a16", 1), ("esp-dl", 3), ("onnxruntime", 3)):
+        mqq("calibrate", tmp_path / "m.onnx", "-b", backend, "--data", tmp_path / "x.npy", "--effort", effort, "--quiet",
+            "-o", tmp_path / "q.onnx")
+        assert sqnr_db(run(tmp_path / "m.onnx", samples)[0], run(tmp_path / "q.onnx", samples)[0]) > 25, backend
+
+
+def test_outputs_that_depend_on_no_input(tmp_path):
+    nodes = [("Conv", ["x", "w"], "c", {}), ("Shape", ["c"], "n_shape", {}), ("Cast", ["n_shape"], "s", {"to": 1}),
+             ("MatMul", ["s", "v"], "y", {})]
+    rng = np.random.default_rng(5)
+    constants = {"w": rng.standard_normal((8, 3, 1, 1)).astype(np.float32), "v": rng.standard_normal((4, 8)).astype(np.float32)}
+    save(tmp_path / "m.onnx", nodes, constants, {"x": (1, 3, 8, 8)})
+    np.save(tmp_path / "x.npy", rng.standard_normal((24, 3, 8, 8)).astype(np.float32))
+    mqq("calibrate", tmp_path / "m.onnx", "-b", "onnxruntime", "--data", tmp_path / "x.npy", "--quiet", "-o", tmp_path / "q.onnx")

@@ -214,8 +214,9 @@ fn scale_indices(planned: &PlannedWeight, layer: &LayerProduct) -> Option<Vec<u3
     }
     let n = layer.n_out * layer.n_in;
     match (planned.quantizer.axis, planned.quantizer.block) {
-        (Some(axis), None) if axis == layer.out_axis() => Some(Vec::new()),
-        (Some(axis), Some(_)) if axis != layer.out_axis() => {
+        (Some(axis), None) if axis == layer.out_axis() && planned.params.len() == layer.n_out => Some(Vec::new()),
+        // Blocks of a row, or scales that the groups of a ConvTranspose share.
+        (Some(axis), block) if block.is_none() == (axis == layer.out_axis()) => {
             let of_value = planned.scale_of_value();
             let at = |i: usize| layer.at(i / layer.n_in, i % layer.n_in);
             Some((0..n).map(|i| of_value(at(i)) as u32).collect())
