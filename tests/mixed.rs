@@ -265,6 +265,7 @@ fn what_cannot_work_is_an_error_of_usage_before_the_data_is_read() {
         ("tensorrt", &["--target-sqnr", "30", "--raise-to", "flaot"], "did you mean `float`?"),
         ("tensorrt", &["--keep-float", "1", "--raise-to", "float"], "expected --target, --target-sqnr"),
         ("tensorrt", &["--target-sqnr", "nan"], "expected 200 dB or less for metric `sqnr`"),
+        ("tensorrt", &["--bits-budget", "few"], "expected a number"),
         ("tensorrt", &["--max-drop", "-1"], "expected 0 to 100 percent"),
         ("tensorrt", &["--max-drop", "101"], "expected 0 to 100 percent"),
         ("tensorrt", &["--bits-budget", "0.5"], "expected 1 to 32 bits"),
