@@ -21,6 +21,8 @@ pub struct Detection {
 /// A box as left, top, right, bottom.
 pub type Corners = [f32; 4];
 
+/// The error of a head that needs the input's height and width, if these are not known.
+pub(super) const NO_INPUT: &str = "the input's height and width are not known, expected an input of images";
 /// Maximum detections of an image.
 const MAX_DETECTIONS: usize = 1000;
 
@@ -135,7 +137,7 @@ impl Anchors {
             ensure!(rows.n_columns == 4, "`anchors`: found {} columns, expected 4", rows.n_columns);
             return Ok(rows.values.as_chunks::<4>().0.iter().map(|row| plain(self.form, row)).collect());
         };
-        let input = input.context("the input's height and width are not known, expected an input of images")?;
+        let input = input.context(NO_INPUT)?;
         let base: Vec<Vec<Corners>> = sizes
             .iter()
             .map(|sizes| {

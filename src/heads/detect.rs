@@ -1,7 +1,7 @@
 //! Heads of detectors: from outputs to boxes.
 
 use super::activation::HeadActivation;
-use super::boxes::{Anchors, BoxForm, BoxReferences, Corners, Detection, cells, n_cells, suppressed};
+use super::boxes::{Anchors, BoxForm, BoxReferences, Corners, Detection, NO_INPUT, cells, n_cells, suppressed};
 use super::kind::{HeadKind, described};
 use super::masks::BoxMasks;
 use super::part::{OutputPart, OutputView, PartRows};
@@ -89,8 +89,6 @@ pub struct Candidates {
 const PLAUSIBLE: f32 = 0.95;
 /// Maximum side of a plausible box, in sides of the image.
 const MAX_SIDE: f32 = 20.0;
-/// The error for an input without height and width.
-const NO_INPUT: &str = "the input's height and width are not known, expected an input of images";
 /// Tolerance for values beyond 0 to 1 when scores and points are checked.
 const OVERSHOOT: f32 = 0.1;
 /// Columns of each point of a box.

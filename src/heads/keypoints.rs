@@ -1,5 +1,6 @@
 //! Heads of networks that find points.
 
+use super::boxes::NO_INPUT;
 use super::kind::{HeadKind, described};
 use super::part::{OutputPart, OutputView, PartRows};
 use super::task::TaskName;
@@ -74,7 +75,7 @@ impl KeypointsHead {
                 let side = match (self.normalized, input) {
                     (true, _) => 1.0,
                     (false, Some([height, width])) => height.max(width) as f32,
-                    (false, None) => bail!("the input's height and width are not known, expected an input of images"),
+                    (false, None) => bail!(NO_INPUT),
                 };
                 Ok((side, rows.values.chunks_exact(n).map(point).collect()))
             }

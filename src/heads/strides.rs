@@ -1,6 +1,6 @@
 //! The strides of a detector's levels.
 
-use super::boxes::n_cells;
+use super::boxes::{NO_INPUT, n_cells};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
@@ -53,7 +53,7 @@ impl Strides {
         if let Strides::Given(strides) = self {
             return Ok(strides.clone());
         }
-        let input = input.context("the input's height and width are not known, expected an input of images")?;
+        let input = input.context(NO_INPUT)?;
         let levels = |first: usize| LEVELS.map(move |n| (0..n).map(|level| first << level).collect::<Vec<_>>());
         let has_rows = |strides: &Vec<usize>| per_cell * n_cells(strides, input) == n_rows;
         let mut found: Vec<Vec<usize>> = FIRST.into_iter().flat_map(levels).filter(has_rows).collect();

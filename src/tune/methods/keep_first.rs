@@ -153,10 +153,14 @@ fn widened(
     Ok(Some(Variant { edits, statistics, ..Variant::of_plan(&changed, &placement, decided) }))
 }
 
+/// Returns the quantized layers with a weight.
+fn weighted_layers(placement: &Placement) -> BTreeSet<usize> {
+    placement.weights.iter().flat_map(|weight| &weight.edges).map(|edge| edge.0).collect()
+}
+
 /// Returns the quantized layers with a weight that no other such layer precedes. Layers in `without` do not count.
 fn first_layers(graph: &GraphProto, placement: &Placement, without: &BTreeSet<usize>) -> Vec<usize> {
-    let edges = placement.weights.iter().flat_map(|weight| &weight.edges);
-    let layers: BTreeSet<usize> = edges.map(|edge| edge.0).filter(|layer| !without.contains(layer)).collect();
+    let layers: BTreeSet<usize> = weighted_layers(placement).difference(without).copied().collect();
     layers_at_end(graph, NetworkEnd::First, |node_idx| layers.contains(&node_idx))
 }
 
@@ -168,9 +172,7 @@ fn may_stay_float(setup: Setup, graph: &GraphProto, placement: &Placement, layer
     let products = layers.iter().map(|&layer| &graph.node[layer]).filter(|node| is_product(node));
     let of_products: Vec<f64> = products.map(cost).collect();
     let are_small = of_products.iter().sum::<f64>() <= setup.options.rescue * total && !of_products.contains(&0.0);
-    let n_layers =
-        placement.weights.iter().flat_map(|weight| &weight.edges).map(|edge| edge.0).collect::<BTreeSet<_>>();
-    layers.len() < n_layers.len() && are_small
+    layers.len() < weighted_layers(placement).len() && are_small
 }
 
 fn is_product(node: &NodeProto) -> bool {
