@@ -8,7 +8,9 @@ use crate::scheme::{ParameterKind, RuleCall};
 pub const SKIP_SMALL_CONVS: Rule = Rule {
     name: "skip_small_convs",
     about: "a convolution with fewer input channels per group or output channels than `min_channels` stays \
-     float, unless its shape has an integer kernel",
+     float, unless its shape has an integer kernel: one number of channels is a multiple of `multiple` and, behind \
+     another node, one is `min_channels` or more, and the kernel has equal sides; in several groups, the output \
+     channels are such a multiple, and the kernel has sides of 3 or more",
     takes: &[("min_channels", ParameterKind::Count), ("multiple", ParameterKind::Count)],
     apply: skip_small_convs,
 };
@@ -27,18 +29,27 @@ fn skip_small_convs(draft: &mut Draft, call: &RuleCall) {
             continue;
         }
         let first = node.input.first().is_some_and(|x| draft.index.producer(x).is_none());
-        let has_kernel = if int(node, "group", 1) == 1 {
-            (out % multiple == 0 || per_group % multiple == 0)
-                && (first || out >= min || per_group >= min)
-                && kernel.iter().all(|size| size == &kernel[0])
+        let is_multiple = |channels: i64| channels % multiple == 0;
+        // The first condition of the kernels that the shape misses.
+        let missing = if int(node, "group", 1) == 1 {
+            if !is_multiple(out) && !is_multiple(per_group) {
+                format!("{min} or more for both, or a multiple of {multiple} for one")
+            } else if !first && out < min && per_group < min {
+                format!("{min} or more for one")
+            } else if kernel.iter().any(|size| size != &kernel[0]) {
+                format!("{min} or more for both, or equal sides of the kernel {kernel:?}")
+            } else {
+                continue;
+            }
+        } else if !is_multiple(out) {
+            format!("{min} or more for both, or a multiple of {multiple} for the output channels")
+        } else if kernel.iter().any(|&size| size < 3) {
+            format!("{min} or more for both, or sides of 3 or more for the kernel {kernel:?}")
         } else {
-            out % multiple == 0 && kernel.iter().all(|&size| size >= 3)
+            continue;
         };
-        if !has_kernel {
-            let reason =
-                format!("input channels per group: {per_group}, output channels: {out}, expected {min} or more");
-            draft.leave_float(node_idx, reason);
-        }
+        let reason = format!("input channels per group: {per_group}, output channels: {out}, expected {missing}");
+        draft.leave_float(node_idx, reason);
     }
 }
 
