@@ -37,6 +37,12 @@ const LEAST_ROWS: f64 = 8.0;
 const MAX_SAMPLES: usize = 16;
 /// Mean squared difference of neighbors, divided by twice the variance, below which values along an axis are smooth.
 const SMOOTH: f64 = 0.25;
+/// Least ratio of the length of rows to that of the last axis at which an output [N, rows, last axis] is examined for
+/// channels along its last axis, and not along its rows.
+const MANY_ROWS: usize = 100;
+/// Least ratio of the roughness along the last axis to that along so many rows at which the last axis has the channels.
+/// Along the positions of a signal with its channels first, values are smoother.
+const ROUGH_ENOUGH: f64 = 0.5;
 /// Least share of the variance that the means along a smooth channel axis explain.
 const LEAST_EXPLAINED: f64 = 0.1;
 
@@ -124,7 +130,8 @@ fn are_logits<'r>(rows: impl Iterator<Item = &'r [f32]>, n: usize) -> bool {
 /// has one value per sample. The first of two or more axes is the batch.
 ///
 /// The measure is the mean squared difference of neighbors divided by twice the variance. It is about 1 for independent
-/// values, and near 0 along an axis of an image.
+/// values, and near 0 along an axis of an image. An output [N, many rows, 1] has one channel, and one of
+/// [N, many rows, few values] has its channels last unless its values are smooth there.
 pub fn channel_axis(shape: &[usize], samples: &[&[f32]]) -> Option<usize> {
     axis_of(&samples.iter().map(|values| (shape, *values)).collect::<Vec<_>>())
 }
@@ -140,7 +147,18 @@ fn axis_of(samples: &[Shaped]) -> Option<usize> {
     let samples = &samples[..samples.len().min(MAX_SAMPLES)];
     let variance = Spread::of(samples.iter().flat_map(|(_, values)| values.iter())).variance;
     let roughness = |&axis: &usize| (axis, roughness(samples, axis) / (2.0 * variance));
-    let (axis, roughness) = axes.iter().map(roughness).max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))?;
+    let all: Vec<(usize, f64)> = axes.iter().map(roughness).collect();
+    let (axis, roughness) = all.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))?;
+    if let (&[_, n_rows, n_last], 1) = (shape, axis)
+        && n_rows >= MANY_ROWS * n_last
+    {
+        let last = all.iter().copied().find(|&(axis, _)| axis == 2);
+        match last {
+            None if n_last == 1 => return None,
+            Some((last, of_last)) if of_last >= ROUGH_ENOUGH * roughness => return Some(last),
+            _ => {}
+        }
+    }
     if shape.len() > 2 && roughness < SMOOTH {
         // This is a picture of one channel, which is first or last. Its rows may differ, as in a depth map.
         if shape.len() > 3 && axes.len() > 1 && [shape[1], shape[shape.len() - 1]].contains(&1) {

@@ -124,6 +124,23 @@ fn a_vector_is_as_many_channels() {
 }
 
 #[test]
+fn many_rows_are_no_channels() {
+    let rough = |row: usize| (row * 617 % 997) as f32;
+    let scores = |n_rows: usize| values([1, n_rows, 1], |[_, row, _]| rough(row));
+    assert_eq!(channel_axis(&[1, 320, 1], &[&scores(320)]), None);
+    assert_eq!(channel_axis(&[1, 60, 1], &[&scores(60)]), Some(1));
+    // Logits of two classes, and two positions of many channels.
+    let logits = |n_rows: usize| values([1, n_rows, 2], |[_, row, class]| rough(row) + 400.0 * class as f32);
+    assert_eq!(channel_axis(&[1, 400, 2], &[&logits(400)]), Some(2));
+    assert_eq!(channel_axis(&[1, 150, 2], &[&logits(150)]), Some(1));
+    let signal = values([1, 400, 2], |[_, channel, time]| rough(channel) + 100.0 * time as f32);
+    assert_eq!(channel_axis(&[1, 400, 2], &[&signal]), Some(1));
+    // One token of many values, and a map of many channels.
+    assert_eq!(channel_axis(&[1, 1, 320], &[&scores(320)]), Some(2));
+    assert_eq!(channel_axis(&[1, 320, 1, 1], &[&scores(320)]), Some(1));
+}
+
+#[test]
 fn the_batch_counts_no_channels() {
     assert_eq!(channel_axis(&[2, 3], &[&[0.0, 0.1, 0.2, 9.0, 9.1, 9.2]]), Some(1));
     assert_eq!(channel_axis(&[2, 1, 1], &[&[0.0, 9.0]]), None);
