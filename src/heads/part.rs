@@ -48,6 +48,9 @@ pub struct OutputPart {
     pub output: Option<WhichOutput>,
     /// Dimensions of the output with the batch; `~` stands for any.
     pub shape: Option<Vec<Option<usize>>>,
+    /// Whether the output may have further axes behind those of `shape`.
+    #[serde(default)]
+    pub more_axes: bool,
     /// The axis of the columns, counted with the batch, or from the end if it is below 0. Default: the last axis; an
     /// output with one axis beside the batch has one column.
     pub axis: Option<i64>,
@@ -101,7 +104,7 @@ impl OutputPart {
             let described = outputs.iter().map(|output| format!("`{}` {:?}", output.name, output.shape));
             described.collect::<Vec<_>>().join(", ")
         };
-        let fits = |output: &&OutputView| self.shape.as_ref().is_none_or(|shape| fits(shape, output.shape));
+        let fits = |output: &&OutputView| self.shape.as_ref().is_none_or(|shape| self.fits(shape, output.shape));
         if let Some(which) = &self.output {
             let found = named(which, outputs).with_context(|| format!("found {}", listed()))?;
             for output in &found {
@@ -110,7 +113,7 @@ impl OutputPart {
                     "output `{}` has shape {:?}, expected {}",
                     output.name,
                     output.shape,
-                    spelled(self.shape.as_deref().unwrap_or_default())
+                    self.spelled(self.shape.as_deref().unwrap_or_default())
                 );
             }
             return Ok(found);
@@ -123,7 +126,7 @@ impl OutputPart {
         }
         match (&found[..], &self.shape) {
             ([_], _) => Ok(found),
-            (_, Some(shape)) => bail!("found {}, expected one output of shape {}", listed(), spelled(shape)),
+            (_, Some(shape)) => bail!("found {}, expected one output of shape {}", listed(), self.spelled(shape)),
             (_, None) => bail!("found {}, expected one output, or the head's key `output`", listed()),
         }
     }
@@ -135,9 +138,7 @@ impl OutputPart {
     pub fn sides(&self, outputs: &[OutputView]) -> Result<[usize; 2]> {
         let found = self.outputs(outputs)?;
         let Some(output) = found.first() else { bail!("found no output, expected one") };
-        let (dims, axis) = self.axis_of(output)?;
-        let others: Vec<usize> = (0..dims.len()).filter(|&i| Some(i) != axis).map(|i| dims[i]).collect();
-        match others[..] {
+        match self.other_lengths(output)?[..] {
             [height, width] if found.len() == 1 => Ok([height, width]),
             _ => bail!(
                 "output `{}` has shape {:?}, expected height and width beside the columns",
@@ -145,6 +146,15 @@ impl OutputPart {
                 output.shape
             ),
         }
+    }
+
+    /// Returns the lengths of the axes beside batch and columns.
+    ///
+    /// # Errors
+    /// If the output does not have the axis of the columns.
+    pub(super) fn other_lengths(&self, output: &OutputView) -> Result<Vec<usize>> {
+        let (dims, axis) = self.axis_of(output)?;
+        Ok((0..dims.len()).filter(|&i| Some(i) != axis).map(|i| dims[i]).collect())
     }
 
     /// Returns the dimensions without the batch, and the position of the column axis among them.
@@ -219,6 +229,17 @@ impl OutputPart {
         }
         Ok(())
     }
+
+    fn fits(&self, pattern: &[Option<usize>], shape: &[usize]) -> bool {
+        let has_axes = pattern.len() == shape.len() || self.more_axes && pattern.len() < shape.len();
+        has_axes && pattern.iter().zip(shape).all(|(wanted, n)| wanted.is_none_or(|wanted| wanted == *n))
+    }
+
+    fn spelled(&self, pattern: &[Option<usize>]) -> String {
+        let dims = pattern.iter().map(|dim| dim.map_or("any".to_string(), |n| n.to_string()));
+        let more = self.more_axes.then(|| "...".to_string());
+        format!("[{}]", dims.chain(more).collect::<Vec<_>>().join(", "))
+    }
 }
 
 fn named<'v, 'a>(which: &WhichOutput, outputs: &'v [OutputView<'a>]) -> Result<Vec<&'v OutputView<'a>>> {
@@ -236,14 +257,4 @@ fn named<'v, 'a>(which: &WhichOutput, outputs: &'v [OutputView<'a>]) -> Result<V
             Ok(all.concat())
         }
     }
-}
-
-fn fits(pattern: &[Option<usize>], shape: &[usize]) -> bool {
-    pattern.len() == shape.len()
-        && pattern.iter().zip(shape).all(|(wanted, n)| wanted.is_none_or(|wanted| wanted == *n))
-}
-
-fn spelled(pattern: &[Option<usize>]) -> String {
-    let dims = pattern.iter().map(|dim| dim.map_or("any".to_string(), |n| n.to_string()));
-    format!("[{}]", dims.collect::<Vec<_>>().join(", "))
 }

@@ -51,7 +51,7 @@ impl HeadKind for SegmentHead {
         let outputs = images.first()?;
         self.fits(outputs, input).ok()?;
         let found = self.classes.outputs(outputs).ok()?;
-        let [height, width] = self.classes.sides(outputs).ok()?;
+        let sides = self.classes.other_lengths(found.first()?).ok()?;
         let all: Vec<f32> = images
             .iter()
             .map(|outputs| self.classes.rows(outputs))
@@ -65,6 +65,6 @@ impl HeadKind for SegmentHead {
             Some(_) => (n == 1 && are_shares, "values from 0 to 1".to_string()),
         };
         // The axis of the classes is shorter than the axes of a map.
-        (fits && n < height && n < width).then(|| format!("{} with {values}", described(&found)))
+        (fits && sides.iter().all(|&side| n < side)).then(|| format!("{} with {values}", described(&found)))
     }
 }

@@ -583,6 +583,24 @@ def test_segmentation(head, tmp_path):
     assert figures(tmp_path, {"o": move(scores)}, {"o": move(found)}, "--head", head) == (head, expected)
 
 
+@pytest.mark.parametrize("head", ["argmax", "argmax-last", "mask", "mask-logits"])
+def test_segmentation_of_volumes(head, tmp_path):
+    rng = np.random.default_rng(10)
+    scores = rng.normal(size=(5, 1 if head.startswith("mask") else 4, 6, 7, 8)).astype(np.float32)
+    if head == "mask":
+        scores = sigmoid(scores)
+    found = np.clip(noisy(scores, 0.3), *((0, 1) if head == "mask" else (-np.inf, np.inf)))
+    least = {"mask": 0.5, "mask-logits": 0.0}.get(head)
+    a, b = (x[:, 0] > least if least is not None else x.argmax(1) for x in (scores, found))
+    classes = [True] if least is not None else range(4)
+    ious = [((a == c) & (b == c)).sum() / ((a == c) | (b == c)).sum() for c in classes]
+    move = (lambda x: np.moveaxis(x, 1, -1)) if head == "argmax-last" else (lambda x: x)
+    expected = (head, {"miou": pytest.approx(np.mean(ious))})
+    assert 0.3 < np.mean(ious) < 0.95
+    assert figures(tmp_path, {"o": move(scores)}, {"o": move(found)}, "--task", "segment") == expected
+    assert figures(tmp_path, {"o": move(scores)}, {"o": move(found)}, "--head", head) == expected
+
+
 def test_embeddings_keep_their_neighbours(tmp_path):
     vectors = np.random.default_rng(1).normal(size=(40, 24)).astype(np.float32)
     found = noisy(vectors, 0.5)
