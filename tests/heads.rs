@@ -2,7 +2,7 @@
 
 use crate::support::repository;
 use mqq::diag::hint_of;
-use mqq::heads::{ALIASES, BUILT_IN, Decoding, OutputPart, OutputView, Strides, TaskName, iou, resolve};
+use mqq::heads::{ALIASES, BUILT_IN, Decoding, OutputPart, OutputView, StrideRule, Strides, TaskName, iou, resolve};
 
 #[test]
 fn every_head_is_read_and_explained() {
@@ -21,13 +21,17 @@ fn every_head_is_read_and_explained() {
 }
 
 #[test]
-fn the_example_of_the_document_is_a_head() {
+fn the_examples_of_the_document_are_heads() {
     let document = std::fs::read_to_string(repository("docs/tasks.md")).unwrap();
-    let yaml = document.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
-    let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
-    std::fs::write(file.path(), yaml).unwrap();
-    let Decoding::Detect(head) = resolve(file.path().to_str().unwrap()).unwrap().decoding else { panic!() };
-    assert_eq!((head.bins, head.strides), (Some(16), Strides::Given(vec![8, 16, 32])));
+    let read = |text: &str| {
+        let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
+        std::fs::write(file.path(), text.split("```").next().unwrap()).unwrap();
+        let Decoding::Detect(head) = resolve(file.path().to_str().unwrap()).unwrap().decoding else { panic!() };
+        (head.bins, head.strides)
+    };
+    let heads: Vec<_> = document.split("```yaml\n").skip(1).map(read).collect();
+    let doubling = (None, Strides::Found(StrideRule::Doubling));
+    assert_eq!(heads, [doubling, (Some(16), Strides::Given(vec![8, 16, 32]))]);
 }
 
 #[test]
@@ -59,6 +63,66 @@ fn an_axis_counts_columns_and_the_others_rows() {
     // Without a batch, and a value for each row.
     assert_eq!(rows("{}", output(&[3, 4]))[2], [8.0, 9.0, 10.0, 11.0]);
     assert_eq!(rows("{}", output(&[1, 12]))[5], [5.0]);
+}
+
+/// Maps of 3 x 3 cells and of one cell, with two rows of two columns for each cell.
+#[test]
+fn rows_of_a_cell_follow_each_other_in_any_order_of_axes() {
+    let at = |cell: usize, row: usize, column: usize| (100 * cell + 10 * row + column) as f32;
+    // Values of a map by position, where the axes have these lengths and meanings.
+    let map = |axes: &[(usize, char)], first_cell: usize| -> Vec<f32> {
+        let n: usize = axes.iter().map(|(n, _)| n).product();
+        let value = |i: usize| {
+            let (mut rest, mut cell, mut across, mut row, mut column) = (i, 0, 1, 0, 0);
+            for &(n, axis) in axes.iter().rev() {
+                let k = rest % n;
+                rest /= n;
+                match axis {
+                    'r' => row = k,
+                    'c' => column = k,
+                    'b' => (row, column) = (k / 2, k % 2),
+                    _ => {
+                        cell += k * across;
+                        across *= n;
+                    }
+                }
+            }
+            at(first_cell + cell, row, column)
+        };
+        (0..n).map(value).collect()
+    };
+    let expected: Vec<Vec<f32>> = (0..20).map(|i| vec![at(i / 2, i % 2, 0), at(i / 2, i % 2, 1)]).collect();
+    for order in ["byx", "yxb", "ryxc", "rcyx", "yxrc"] {
+        let axes = |side: usize| -> Vec<(usize, char)> {
+            let n = |axis: char| match axis {
+                'b' => 4,
+                'r' | 'c' => 2,
+                _ => side,
+            };
+            order.chars().map(|axis| (n(axis), axis)).collect()
+        };
+        let shape =
+            |side: usize| -> Vec<usize> { std::iter::once(1).chain(axes(side).into_iter().map(|(n, _)| n)).collect() };
+        let (large, small) = (map(&axes(3), 0), map(&axes(1), 9));
+        let (large_shape, small_shape) = (shape(3), shape(1));
+        let outputs = [view(&small_shape, &small, (1, 0)), view(&large_shape, &large, (1, 0))];
+        let part: OutputPart = serde_yaml::from_str("per_cell: 2").unwrap();
+        let rows = part.rows(&outputs).unwrap();
+        let found: Vec<Vec<f32>> = (0..rows.n_rows()).map(|row| rows.row(row).to_vec()).collect();
+        assert_eq!(found, expected, "{order}");
+        let second: OutputPart = serde_yaml::from_str("{per_cell: 2, columns: [1, 2]}").unwrap();
+        assert_eq!(second.rows(&outputs).unwrap().values, (0..20).map(|i| at(i / 2, i % 2, 1)).collect::<Vec<_>>());
+    }
+    let one: OutputPart = serde_yaml::from_str("{per_cell: 2, output: 0, axis: 1}").unwrap();
+    assert_eq!(one.rows(&[view(&[1, 4, 1, 1], &[0.0, 1.0, 2.0, 3.0], (1, 0))]).unwrap().row(1), [2.0, 3.0]);
+    let error = |part: &str, outputs: &[OutputView]| {
+        format!("{:#}", serde_yaml::from_str::<OutputPart>(part).unwrap().rows(outputs).unwrap_err())
+    };
+    let (a, b) = (view(&[1, 5, 2, 2], &[0.0; 20], (1, 0)), view(&[1, 5, 1, 1], &[0.0; 5], (1, 0)));
+    assert_eq!(error("per_cell: 2", &[a, b]), "output `y` [1, 5, 2, 2]: has 5 columns, expected a multiple of 2");
+    assert_eq!(error("per_cell: 2", &[a]), "found `y` [1, 5, 2, 2], expected a map for each of several levels");
+    assert!(error("per_cell: 2", &[a, a]).contains("expected maps of several sizes"));
+    assert!(serde_yaml::from_str::<OutputPart>("per_cell: 0").is_err());
 }
 
 #[test]

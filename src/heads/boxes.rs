@@ -4,6 +4,7 @@ use super::activation::HeadActivation;
 use super::part::{OutputPart, OutputView, PartRows};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 
 /// A box that a network found.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -40,6 +41,8 @@ pub enum BoxForm {
     Cxcywh,
     /// Center from the corner of a cell, and exponents of width and height, all in strides (YOLOX).
     Cells,
+    /// Center from the corner of a cell, width and height, all in strides (CenterNet).
+    Centers,
     /// Distances of the sides from the middle of a cell, in strides (FCOS). With `bins`, a distribution over each
     /// distance (DFL).
     Ltrb,
@@ -48,21 +51,27 @@ pub enum BoxForm {
     Anchors,
     /// Offsets from the corners of an anchor, in the anchor's size.
     AnchorCorners,
+    /// Center from the corner of a cell, a Sigmoid in strides; exponents of width and height, in an anchor's size
+    /// (YOLOv3).
+    Yolov3,
+    /// Center from the corner of a cell, twice a Sigmoid less 0.5, in strides; width and height, the square of twice a
+    /// Sigmoid, in an anchor's size (YOLOv5).
+    Yolov5,
 }
 
 impl BoxForm {
     /// Whether boxes are relative to the cells of strides.
     pub fn has_cells(self) -> bool {
-        matches!(self, BoxForm::Cells | BoxForm::Ltrb)
+        matches!(self, BoxForm::Cells | BoxForm::Centers | BoxForm::Ltrb | BoxForm::Yolov3 | BoxForm::Yolov5)
     }
 
     /// Whether boxes are relative to anchors.
     pub fn has_anchors(self) -> bool {
-        matches!(self, BoxForm::Anchors | BoxForm::AnchorCorners)
+        matches!(self, BoxForm::Anchors | BoxForm::AnchorCorners | BoxForm::Yolov3 | BoxForm::Yolov5)
     }
 }
 
-/// Reference boxes of some heads, from one of `output` or `shape`, `rows`, and `sizes`.
+/// Reference boxes of some heads, from one of `output` or `shape`, `rows`, `sizes`, and `sides`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Anchors {
@@ -81,7 +90,9 @@ pub struct Anchors {
     /// Ratios of height to width for anchors with `sizes`.
     #[serde(default = "square")]
     pub ratios: Vec<f32>,
-    /// Center of anchors with `sizes` in their cell: 0 for its corner, 0.5 for its middle.
+    /// Width and height of the anchors of each cell in pixels, a list for each stride.
+    pub sides: Option<BTreeMap<usize, Vec<[f32; 2]>>>,
+    /// Center of anchors with `sizes` or `sides` in their cell: 0 for its corner, 0.5 for its middle.
     #[serde(default)]
     pub offset: f32,
 }
@@ -121,7 +132,8 @@ impl Anchors {
     /// Returns the anchors as corners, in the order of the rows.
     ///
     /// # Errors
-    /// If an output does not hold boxes, or the input's height and width are needed and not known.
+    /// If an output does not hold boxes, a stride has no anchors, or the input's height and width are needed and not
+    /// known.
     pub(super) fn corners(
         &self,
         outputs: &[OutputView],
@@ -131,25 +143,21 @@ impl Anchors {
         if let Some(rows) = &self.rows {
             return Ok(rows.iter().map(|row| plain(self.form, row)).collect());
         }
-        let Some(sizes) = &self.sizes else {
+        let base: Vec<Vec<Corners>> = if let Some(sizes) = &self.sizes {
+            sizes.iter().map(|sizes| self.of_sizes(sizes)).collect()
+        } else if let Some(sides) = &self.sides {
+            let of_stride = |stride: &usize| -> Result<Vec<Corners>> {
+                let sides = sides.get(stride).with_context(|| format!("`anchors.sides`: expected stride {stride}"))?;
+                Ok(sides.iter().copied().map(around_zero).collect())
+            };
+            strides.iter().map(of_stride).collect::<Result<_>>()?
+        } else {
             let part = OutputPart { output: self.output.clone(), shape: self.shape.clone(), ..OutputPart::default() };
             let rows = part.rows(outputs).context("`anchors`")?;
             ensure!(rows.n_columns == 4, "`anchors`: found {} columns, expected 4", rows.n_columns);
             return Ok(rows.values.as_chunks::<4>().0.iter().map(|row| plain(self.form, row)).collect());
         };
         let input = input.context(NO_INPUT)?;
-        let base: Vec<Vec<Corners>> = sizes
-            .iter()
-            .map(|sizes| {
-                let of_ratio = |ratio: &f32| {
-                    let high = ratio.sqrt();
-                    sizes.iter().map(move |size| [size / high, size * high])
-                };
-                let sides = self.ratios.iter().flat_map(of_ratio);
-                // Corners are rounded as in RetinaNet.
-                sides.map(|[w, h]| [-w / 2.0, -h / 2.0, w / 2.0, h / 2.0].map(f32::round_ties_even)).collect()
-            })
-            .collect();
         let of_stride = |(stride, base): (&usize, &Vec<Corners>)| -> Vec<Corners> {
             let at = |cell: Cell| {
                 let [x, y] = [(cell.x + self.offset) * cell.stride, (cell.y + self.offset) * cell.stride];
@@ -159,6 +167,22 @@ impl Anchors {
         };
         Ok(strides.iter().zip(&base).flat_map(of_stride).collect())
     }
+
+    /// Returns the anchors of a cell at 0, with all `sizes` of the first ratio first.
+    fn of_sizes(&self, sizes: &[f32]) -> Vec<Corners> {
+        let of_ratio = |ratio: &f32| {
+            let high = ratio.sqrt();
+            sizes.iter().map(move |size| [size / high, size * high])
+        };
+        let sides = self.ratios.iter().flat_map(of_ratio);
+        // Corners are rounded as in RetinaNet.
+        sides.map(|sides| around_zero(sides).map(f32::round_ties_even)).collect()
+    }
+}
+
+/// Returns the box of this width and height with its center at 0.
+fn around_zero([w, h]: [f32; 2]) -> Corners {
+    [-w / 2.0, -h / 2.0, w / 2.0, h / 2.0]
 }
 
 /// Returns the corners of a box of absolute form.
@@ -176,6 +200,8 @@ fn plain(form: BoxForm, row: &Corners) -> Corners {
 pub(super) struct BoxReferences<'a> {
     pub form: BoxForm,
     pub cells: &'a [Cell],
+    /// Number of rows for each cell.
+    pub per_cell: usize,
     pub anchors: &'a [Corners],
     /// Factors of the offsets from the center, and of the exponents.
     pub variances: [f32; 2],
@@ -188,12 +214,9 @@ impl BoxReferences<'_> {
         let n_columns = 4 * self.bins.unwrap_or(1);
         ensure!(rows.n_columns == n_columns, "`boxes`: found {} columns, expected {n_columns}", rows.n_columns);
         let n = rows.n_rows();
-        let (is_relative, n_known) = match self.form {
-            form if form.has_cells() => (true, self.cells.len()),
-            form if form.has_anchors() => (true, self.anchors.len()),
-            _ => (false, n),
-        };
-        if is_relative && n != n_known {
+        let of_cells = self.form.has_cells().then(|| self.cells.len().saturating_mul(self.per_cell));
+        let of_anchors = self.form.has_anchors().then_some(self.anchors.len());
+        if let Some(n_known) = [of_cells, of_anchors].into_iter().flatten().find(|n_known| *n_known != n) {
             bail!("`boxes`: found {n} rows, expected {n_known}, one for each cell or anchor");
         }
         Ok((0..n).map(|i| self.one(i, rows.row(i))).collect())
@@ -205,13 +228,18 @@ impl BoxReferences<'_> {
             None => std::array::from_fn(|k| row[k]),
         };
         let [a, b, c, d] = row;
+        let cell = || self.cells[i / self.per_cell];
         match self.form {
             BoxForm::Cells => {
-                let Cell { x, y, stride } = self.cells[i];
+                let Cell { x, y, stride } = cell();
                 plain(BoxForm::Cxcywh, &[(a + x) * stride, (b + y) * stride, c.exp() * stride, d.exp() * stride])
             }
+            BoxForm::Centers => {
+                let Cell { x, y, stride } = cell();
+                plain(BoxForm::Cxcywh, &[a + x, b + y, c, d].map(|value| value * stride))
+            }
             BoxForm::Ltrb => {
-                let Cell { x, y, stride } = self.cells[i];
+                let Cell { x, y, stride } = cell();
                 let [x, y] = [x + 0.5, y + 0.5];
                 [x - a, y - b, x + c, y + d].map(|side| side * stride)
             }
@@ -224,6 +252,19 @@ impl BoxReferences<'_> {
                 let [left, top, right, bottom] = self.anchors[i];
                 let [w, h] = [right - left, bottom - top];
                 [left + a * w, top + b * h, right + c * w, bottom + d * h]
+            }
+            BoxForm::Yolov3 | BoxForm::Yolov5 => {
+                let (Cell { x, y, stride }, [_, _, w, h]) = (cell(), centred(self.anchors[i]));
+                let mut shares: [f32; 4] = row;
+                HeadActivation::Sigmoid.apply(&mut shares);
+                let [right, down, wide, high] = match self.form {
+                    BoxForm::Yolov3 => [shares[0], shares[1], c.exp(), d.exp()],
+                    _ => {
+                        let [right, down, wide, high] = shares.map(|share| 2.0 * share);
+                        [right - 0.5, down - 0.5, wide * wide, high * high]
+                    }
+                };
+                plain(BoxForm::Cxcywh, &[(x + right) * stride, (y + down) * stride, w * wide, h * high])
             }
             form => plain(form, &row),
         }

@@ -9,6 +9,8 @@ use super::strides::Strides;
 use super::task::TaskName;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 
 /// The parts of a detector's outputs that hold boxes and scores, and the rules for which boxes count.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -16,8 +18,10 @@ use serde::Deserialize;
 pub struct DetectHead {
     /// `detect`.
     pub task: TaskName,
-    /// Box values: four columns, or four times `bins`.
+    /// Box values: four columns, four times `bins`, or two beside those of `sides`.
     pub boxes: OutputPart,
+    /// The last two box values, if they are in another part than the first two.
+    pub sides: Option<OutputPart>,
     /// The way in which the columns make a box.
     pub form: BoxForm,
     /// Number of bins of the distribution over each distance.
@@ -45,10 +49,10 @@ pub struct DetectHead {
     /// strides only distinguish heads.
     #[serde(default)]
     pub strides: Strides,
-    /// Number of rows for each cell.
+    /// Number of rows for each cell, if `boxes` has no key of this name.
     #[serde(default = "one")]
     pub per_cell: usize,
-    /// Reference boxes of `form: anchors` and `anchor_corners`.
+    /// Reference boxes of the forms with anchors.
     pub anchors: Option<Anchors>,
     /// Factors of the offsets from an anchor's center, and of the exponents.
     #[serde(default = "ones")]
@@ -89,6 +93,9 @@ pub struct Candidates {
 const PLAUSIBLE: f32 = 0.95;
 /// Maximum side of a plausible box, in sides of the image.
 const MAX_SIDE: f32 = 20.0;
+/// Largest share of rows with a score that counts, in a recognized head whose boxes lie in the image for any values.
+/// Maps of features reach a larger share.
+const MOST_COUNTING: f32 = 0.1;
 /// Tolerance for values beyond 0 to 1 when scores and points are checked.
 const OVERSHOOT: f32 = 0.1;
 /// Columns of each point of a box.
@@ -97,8 +104,14 @@ const PER_POINT: usize = 3;
 impl DetectHead {
     /// Returns the parts that the head reads.
     fn parts(&self) -> impl Iterator<Item = &OutputPart> {
-        let others = [&self.objectness, &self.classes, &self.points, &self.prototypes].map(Option::as_ref);
+        let others = [&self.sides, &self.objectness, &self.classes, &self.points, &self.prototypes];
+        let others = others.map(Option::as_ref);
         [Some(&self.boxes), Some(&self.scores)].into_iter().chain(others).flatten()
+    }
+
+    /// Returns the number of rows for each cell.
+    fn rows_per_cell(&self) -> usize {
+        self.boxes.per_cell.map_or(self.per_cell, NonZeroUsize::get)
     }
 
     /// Decodes the boxes of all rows, for an input of this height and width.
@@ -168,8 +181,12 @@ impl DetectHead {
     }
 
     fn corners(&self, outputs: &[OutputView], input: Option<[usize; 2]>) -> Result<Vec<Corners>> {
-        let rows = self.boxes.rows(outputs).context("`boxes`")?;
-        let strides = || self.strides.of(rows.n_rows(), self.per_cell, input);
+        let mut rows = self.boxes.rows(outputs).context("`boxes`")?;
+        if let Some(sides) = &self.sides {
+            rows = sides.rows(outputs).and_then(|sides| rows.joined(&sides)).context("`sides`")?;
+        }
+        let per_cell = self.rows_per_cell();
+        let strides = || self.strides.of(rows.n_rows(), per_cell, input);
         let cells = match self.form.has_cells() {
             true => cells(&strides()?, input.context(NO_INPUT)?),
             false => Vec::new(),
@@ -178,8 +195,8 @@ impl DetectHead {
             Some(anchors) => anchors.corners(outputs, &strides()?, input)?,
             None => Vec::new(),
         };
-        let variances = self.variances;
-        BoxReferences { form: self.form, cells: &cells, anchors: &anchors, variances, bins: self.bins }.corners(&rows)
+        let (form, variances, bins) = (self.form, self.variances, self.bins);
+        BoxReferences { form, cells: &cells, per_cell, anchors: &anchors, variances, bins }.corners(&rows)
     }
 
     /// Returns the boxes that count, in descending order of their scores.
@@ -254,19 +271,28 @@ impl HeadKind for DetectHead {
         ensure(!has_zero, "strides", "0 is among them, expected 1 or more")?;
         let n_levels = self.strides.n_levels();
         ensure(!self.form.has_cells() || n_levels != Some(0), "strides", "absent, expected for this `form`")?;
-        ensure(!self.form.has_cells() || self.per_cell == 1, "per_cell", "expected 1 for this `form`")?;
+        let is_given_once = self.per_cell == 1 || self.boxes.per_cell.is_none();
+        ensure(is_given_once, "per_cell", "expected either here or in `boxes`")?;
         ensure(self.bins.is_none_or(|bins| bins > 1), "bins", "expected 2 or more")?;
         ensure(self.bins.is_none() || self.form == BoxForm::Ltrb, "bins", "expected only with `form: ltrb`")?;
         let has_anchors = self.form.has_anchors() == self.anchors.is_some();
-        ensure(has_anchors, "anchors", "expected with `form: anchors` or `form: anchor_corners`, and only with these")?;
+        ensure(
+            has_anchors,
+            "anchors",
+            "expected with `form: anchors`, anchor_corners, yolov3 or yolov5, and only with these",
+        )?;
         if let Some(anchors) = &self.anchors {
             let plain = !anchors.form.has_cells() && !anchors.form.has_anchors();
             ensure(plain, "anchors.form", "expected xyxy, yxyx, xywh or cxcywh")?;
             let of_output = anchors.output.is_some() || anchors.shape.is_some();
-            let n = [of_output, anchors.rows.is_some(), anchors.sizes.is_some()].iter().filter(|is| **is).count();
-            ensure(n == 1, "anchors", "expected one of `output` or `shape`, `rows` and `sizes`")?;
+            let others = [anchors.rows.is_some(), anchors.sizes.is_some(), anchors.sides.is_some()];
+            let n = usize::from(of_output) + others.iter().filter(|is| **is).count();
+            ensure(n == 1, "anchors", "expected one of `output` or `shape`, `rows`, `sizes` and `sides`")?;
             let fits = anchors.sizes.as_ref().is_none_or(|sizes| Some(sizes.len()) == n_levels);
             ensure(fits, "anchors.sizes", "expected a list for each of `strides`")?;
+            let per_cell = self.rows_per_cell();
+            let fits = anchors.sides.iter().flat_map(BTreeMap::values).all(|sides| sides.len() == per_cell);
+            ensure(fits, "anchors.sides", "expected as many anchors for each stride as `per_cell`")?;
         }
         ensure(self.classes.is_none() || self.background.is_none(), "background", "expected without `classes`")?;
         let has_columns = self.classes.is_none() && self.background.is_none();
@@ -283,11 +309,12 @@ impl HeadKind for DetectHead {
     fn recognizes(&self, images: &[Vec<OutputView>], input: Option<[usize; 2]>) -> Option<String> {
         let [height, width] = input?;
         let (mut n_rows, mut n_best, mut strides) = (0, 0, Vec::new());
+        let (mut n_all, mut n_counting) = (0, 0);
         for outputs in images {
             let candidates = self.candidates(outputs, input).ok()?;
             n_rows = candidates.all.len();
-            strides = self.strides.of(n_rows, self.per_cell, input).ok()?;
-            let has_cells = strides.is_empty() || n_rows == self.per_cell * n_cells(&strides, [height, width]);
+            strides = self.strides.of(n_rows, self.rows_per_cell(), input).ok()?;
+            let has_cells = strides.is_empty() || n_rows == self.rows_per_cell() * n_cells(&strides, [height, width]);
             if n_rows == 0 || !has_cells || !self.has_sound_scores(outputs) || self.check_points(outputs).is_err() {
                 return None;
             }
@@ -301,10 +328,14 @@ impl HeadKind for DetectHead {
                 let is_score = (0.0..=1.001).contains(&detection.score);
                 lies && is_size(across, width) && is_size(down, height) && is_score
             };
-            // Rows of a network that has suppressed boxes itself may stand for no box, and then lie anywhere.
+            let counting = candidates.all.iter().filter(|detection| detection.score >= self.threshold);
+            n_all += n_rows;
+            n_counting += counting.clone().count();
+            // Rows of a network that has suppressed boxes itself may stand for no box, and then lie anywhere. CenterNet
+            // learns sides at the centers of boxes alone.
             let best: Vec<&Detection> = match self.nms {
-                Some(_) => candidates.all.iter().collect(),
-                None => candidates.all.iter().filter(|detection| detection.score >= self.threshold).collect(),
+                Some(_) if self.form != BoxForm::Centers => candidates.all.iter().collect(),
+                _ => counting.collect(),
             };
             n_best += best.len();
             let n_about = best.iter().copied().filter(is_about).count();
@@ -312,7 +343,9 @@ impl HeadKind for DetectHead {
                 return None;
             }
         }
-        if n_best == 0 {
+        let lies_anyway = self.form.has_cells() && self.form.has_anchors();
+        let is_rare = n_counting > 0 && n_counting as f32 <= MOST_COUNTING * n_all as f32;
+        if n_best == 0 || lies_anyway && !is_rare {
             return None;
         }
         let outputs = images.first()?;

@@ -3,6 +3,8 @@
 use super::activation::HeadActivation;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
+use std::cmp::Reverse;
+use std::num::NonZeroUsize;
 
 /// One output of a network for one image.
 #[derive(Debug, Clone, Copy)]
@@ -56,6 +58,10 @@ pub struct OutputPart {
     pub axis: Option<i64>,
     /// The first column and the column behind the last, or only the first. Default: all columns.
     pub columns: Option<Vec<usize>>,
+    /// Number of rows of each cell of a map. Their columns follow each other along the axis of the columns, or the rows
+    /// have an axis of their own. Without `output`, the part is all outputs with at least three axes beside the batch,
+    /// the largest map first; without `axis`, the axes of equal length in all maps are those of rows and columns.
+    pub per_cell: Option<NonZeroUsize>,
     /// Activation, applied row by row.
     #[serde(default)]
     pub activation: HeadActivation,
@@ -85,6 +91,53 @@ impl PartRows {
     pub(super) fn column(&self, column: usize) -> impl Iterator<Item = f32> + '_ {
         self.values.iter().skip(column).step_by(self.n_columns.max(1)).copied()
     }
+
+    /// Returns rows with the columns of `other` behind those of `self`.
+    ///
+    /// # Errors
+    /// If the numbers of rows differ.
+    pub(super) fn joined(&self, other: &PartRows) -> Result<PartRows> {
+        let (n, n_other) = (self.n_rows(), other.n_rows());
+        ensure!(n == n_other, "found {n_other} rows, expected {n}");
+        let values = (0..n).flat_map(|row| self.row(row).iter().chain(other.row(row)).copied());
+        Ok(PartRows { n_columns: self.n_columns + other.n_columns, values: values.collect() })
+    }
+}
+
+/// The axes of an output without the batch.
+struct PartAxes<'a> {
+    /// Lengths of all axes.
+    dims: &'a [usize],
+    /// The axis of the columns; `None` for one column.
+    columns: Option<usize>,
+    /// The axis of the rows of a cell, if they have an axis of their own.
+    in_cell: Option<usize>,
+    /// Number of rows of each cell.
+    per_cell: usize,
+    /// Number of columns of each row.
+    n_columns: usize,
+}
+
+impl PartAxes<'_> {
+    /// Returns the number of values between neighbors along an axis.
+    fn step(&self, axis: usize) -> usize {
+        self.dims[axis + 1..].iter().product()
+    }
+
+    /// Returns the axes beside those of columns and rows of a cell.
+    fn others(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.dims.len()).filter(move |&axis| Some(axis) != self.columns && Some(axis) != self.in_cell)
+    }
+
+    /// Returns the position of the first value of each row: cell by cell, and row by row in a cell.
+    fn starts(&self) -> Vec<usize> {
+        let along = |starts: Vec<usize>, n: usize, step: usize| -> Vec<usize> {
+            starts.into_iter().flat_map(|start| (0..n).map(move |i| start + i * step)).collect()
+        };
+        let cells = self.others().fold(vec![0], |starts, axis| along(starts, self.dims[axis], self.step(axis)));
+        let of_columns = self.columns.map_or(0, |axis| self.n_columns * self.step(axis));
+        along(cells, self.per_cell, self.in_cell.map_or(of_columns, |axis| self.step(axis)))
+    }
 }
 
 impl OutputPart {
@@ -98,7 +151,7 @@ impl OutputPart {
     /// Returns the outputs of the part.
     ///
     /// # Errors
-    /// If there is no such output, or if several outputs match without `output`.
+    /// If there is no such output, or if several outputs match without `output`, or fewer than two with `per_cell`.
     pub fn outputs<'v, 'a>(&self, outputs: &'v [OutputView<'a>]) -> Result<Vec<&'v OutputView<'a>>> {
         let listed = || {
             let described = outputs.iter().map(|output| format!("`{}` {:?}", output.name, output.shape));
@@ -119,6 +172,12 @@ impl OutputPart {
             return Ok(found);
         }
         let mut found: Vec<&OutputView> = outputs.iter().filter(fits).collect();
+        if self.per_cell.is_some() {
+            found.retain(|output| output.shape.len() > 3);
+            found.sort_by_key(|output| Reverse(output.values.len()));
+            ensure!(found.len() > 1, "found {}, expected a map for each of several levels", listed());
+            return Ok(found);
+        }
         // An output of one value, such as the score for the presence of a hand, is only meant if no other output
         // matches.
         if found.len() > 1 {
@@ -138,7 +197,7 @@ impl OutputPart {
     pub fn sides(&self, outputs: &[OutputView]) -> Result<[usize; 2]> {
         let found = self.outputs(outputs)?;
         let Some(output) = found.first() else { bail!("found no output, expected one") };
-        match self.other_lengths(output)?[..] {
+        match self.other_lengths(output, &found)?[..] {
             [height, width] if found.len() == 1 => Ok([height, width]),
             _ => bail!(
                 "output `{}` has shape {:?}, expected height and width beside the columns",
@@ -148,29 +207,47 @@ impl OutputPart {
         }
     }
 
-    /// Returns the lengths of the axes beside batch and columns.
+    /// Returns the lengths of the axes beside batch and columns, of one of the `found` outputs of the part.
     ///
     /// # Errors
     /// If the output does not have the axis of the columns.
-    pub(super) fn other_lengths(&self, output: &OutputView) -> Result<Vec<usize>> {
-        let (dims, axis) = self.axis_of(output)?;
-        Ok((0..dims.len()).filter(|&i| Some(i) != axis).map(|i| dims[i]).collect())
+    pub(super) fn other_lengths(&self, output: &OutputView, found: &[&OutputView]) -> Result<Vec<usize>> {
+        let axes = self.axes(output, found)?;
+        Ok(axes.others().map(|axis| axes.dims[axis]).collect())
     }
 
-    /// Returns the dimensions without the batch, and the position of the column axis among them.
-    fn axis_of<'a>(&self, output: &OutputView<'a>) -> Result<(&'a [usize], Option<usize>)> {
+    /// Returns the axes of one of the `found` outputs of the part.
+    fn axes<'a>(&self, output: &OutputView<'a>, found: &[&OutputView]) -> Result<PartAxes<'a>> {
         let n_batch = usize::from(output.has_batch);
         let dims = &output.shape[n_batch..];
-        let axis = match self.axis {
-            None if dims.len() == 1 => None,
-            None => Some(dims.len().checked_sub(1).context("has no axis, expected one")?),
+        let per_cell = self.per_cell.map_or(1, NonZeroUsize::get);
+        let (in_cell, columns) = match self.axis {
+            None if self.per_cell.is_some() => {
+                let has_length = |other: &&OutputView, axis: usize| {
+                    other.shape.len() == output.shape.len() && other.shape[n_batch + axis] == dims[axis]
+                };
+                let is_common = |&axis: &usize| found.iter().all(|other| has_length(other, axis));
+                match (0..dims.len()).filter(is_common).collect::<Vec<usize>>()[..] {
+                    [columns] => (None, Some(columns)),
+                    [in_cell, columns] if dims[in_cell] == per_cell => (Some(in_cell), Some(columns)),
+                    _ => bail!(
+                        "expected maps of several sizes, with an axis of {per_cell} times as many values as columns or \
+                         with axes of {per_cell} and of columns"
+                    ),
+                }
+            }
+            None if dims.len() == 1 => (None, None),
+            None => (None, Some(dims.len().checked_sub(1).context("has no axis, expected one")?)),
             Some(axis) => {
                 let from_start = if axis < 0 { axis + dims.len() as i64 } else { axis - n_batch as i64 };
-                let found = usize::try_from(from_start).ok().filter(|&axis| axis < dims.len());
-                Some(found.with_context(|| format!("has no axis {axis}, expected one of its axes"))?)
+                let axis_idx = usize::try_from(from_start).ok().filter(|&axis| axis < dims.len());
+                (None, Some(axis_idx.with_context(|| format!("has no axis {axis}, expected one of its axes"))?))
             }
         };
-        Ok((dims, axis))
+        let n_all = columns.map_or(1, |axis| dims[axis]);
+        let n_rows = if in_cell.is_some() { 1 } else { per_cell };
+        ensure!(n_all.is_multiple_of(n_rows), "has {n_all} columns, expected a multiple of {n_rows}");
+        Ok(PartAxes { dims, columns, in_cell, per_cell, n_columns: n_all / n_rows })
     }
 
     /// Returns the rows, with the activation applied.
@@ -179,8 +256,10 @@ impl OutputPart {
     /// If there is no such output or column, or if several outputs have different numbers of columns.
     pub fn rows(&self, outputs: &[OutputView]) -> Result<PartRows> {
         let mut rows = PartRows::default();
-        for output in self.outputs(outputs)? {
-            self.append(output, &mut rows).with_context(|| format!("output `{}` {:?}", output.name, output.shape))?;
+        let found = self.outputs(outputs)?;
+        for output in &found {
+            let appended = self.append(output, &found, &mut rows);
+            appended.with_context(|| format!("output `{}` {:?}", output.name, output.shape))?;
         }
         if rows.n_columns > 0 {
             rows.values.chunks_exact_mut(rows.n_columns).for_each(|row| self.activation.apply(row));
@@ -194,12 +273,11 @@ impl OutputPart {
     /// If there is no such output or column.
     pub(super) fn column_range(&self, outputs: &[OutputView]) -> Result<(usize, usize)> {
         let found = self.outputs(outputs)?;
-        self.span(found.first().context("found no output, expected one")?)
+        self.span(&self.axes(found.first().context("found no output, expected one")?, &found)?)
     }
 
-    fn span(&self, output: &OutputView) -> Result<(usize, usize)> {
-        let (dims, axis) = self.axis_of(output)?;
-        let n_all = axis.map_or(1, |axis| dims[axis]);
+    fn span(&self, axes: &PartAxes) -> Result<(usize, usize)> {
+        let n_all = axes.n_columns;
         let (first, end) = match self.columns.as_deref() {
             None => (0, n_all),
             Some(&[first]) => (first, n_all),
@@ -210,22 +288,24 @@ impl OutputPart {
         Ok((first, end))
     }
 
-    fn append(&self, output: &OutputView, rows: &mut PartRows) -> Result<()> {
-        let (dims, axis) = self.axis_of(output)?;
-        let n_all = axis.map_or(1, |axis| dims[axis]);
-        let inner: usize = axis.map_or(1, |axis| dims[axis + 1..].iter().product());
-        let (first, end) = self.span(output)?;
+    fn append(&self, output: &OutputView, found: &[&OutputView], rows: &mut PartRows) -> Result<()> {
+        let axes = self.axes(output, found)?;
+        let (first, end) = self.span(&axes)?;
         ensure!(
             rows.values.is_empty() || rows.n_columns == end - first,
             "has {} columns, expected {} as in the outputs before it",
             end - first,
             rows.n_columns
         );
+        let (n, n_values) = (axes.dims.iter().product::<usize>(), output.values.len());
+        ensure!(n_values == 0 || n_values == n, "has {n_values} values, expected {n}");
         rows.n_columns = end - first;
-        for block in output.values.chunks_exact((n_all * inner).max(1)) {
-            for row in 0..inner {
-                rows.values.extend((first..end).map(|column| block[column * inner + row]));
-            }
+        if n_values == 0 {
+            return Ok(());
+        }
+        let step = axes.columns.map_or(1, |axis| axes.step(axis));
+        for start in axes.starts() {
+            rows.values.extend((first..end).map(|column| output.values[start + column * step]));
         }
         Ok(())
     }

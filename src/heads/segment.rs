@@ -51,7 +51,7 @@ impl HeadKind for SegmentHead {
         let outputs = images.first()?;
         self.fits(outputs, input).ok()?;
         let found = self.classes.outputs(outputs).ok()?;
-        let sides = self.classes.other_lengths(found.first()?).ok()?;
+        let sides = self.classes.other_lengths(found.first()?, &found).ok()?;
         let all: Vec<f32> = images
             .iter()
             .map(|outputs| self.classes.rows(outputs))

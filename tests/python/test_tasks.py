@@ -102,6 +102,32 @@ def yolo_nms(o):
     return rows[:, :4], rows[:, 4], rows[:, 5].astype(int)
 
 
+COCO = {8: ((10, 13), (16, 30), (33, 23)), 16: ((30, 61), (62, 45), (59, 119)), 32: ((116, 90), (156, 198), (373, 326))}
+
+
+def yolo_maps(o, move, centre, side, anchors=COCO):
+    """Of the map of each stride; `move` brings rows and columns behind height and width."""
+    rows = np.concatenate([move(o[f"m{s}"]).reshape(-1, 8) for s in anchors]).astype(np.float64)
+    places = [(x, y, s, *sides) for x, y, s in cells(anchors) for sides in anchors[s]]
+    boxes = [((x + centre(r[0])) * s, (y + centre(r[1])) * s, w * side(r[2]), h * side(r[3]))
+             for r, (x, y, s, w, h) in zip(rows, places)]
+    return corners(boxes), *best(sigmoid(rows[:, 4:5]) * sigmoid(rows[:, 5:]))
+
+
+def yolov3(o):
+    return yolo_maps(o, lambda x: x.transpose(1, 2, 0), sigmoid, np.exp)
+
+
+def yolov5_raw(o):
+    return yolo_maps(o, lambda x: x.transpose(1, 2, 0, 3), lambda t: 2 * sigmoid(t) - 0.5, lambda t: (2 * sigmoid(t)) ** 2)
+
+
+def centernet(o, activation=lambda x: x):
+    scores, (w, h), (dx, dy) = (o[name].reshape(len(o[name]), -1) for name in ("hm", "wh", "reg"))
+    x, y, s = np.array(cells([4])).T
+    return corners(np.stack([x + dx, y + dy, w, h], 1) * s[:, None]), *best(activation(scores.T))
+
+
 def ssd(o):
     return o["boxes"], *best(o["scores"][:, 1:])
 
@@ -182,6 +208,13 @@ class Draw:
         found = self.rng.random(shape) < 0.1
         return np.where(found, self.rng.uniform(-1, 3, shape), self.rng.uniform(-6, -3, shape))
 
+    def maps(self):
+        """Rows of three classes of the cells of each stride, [height, width, 3, 8], the largest stride first."""
+        for s in reversed(COCO):
+            n = (SIDE // s) ** 2 * 3
+            rows = join(self.rng.normal(size=(n, 4)) * 0.5, self.logits(n, 1), self.rng.normal(size=(n, 3)) * 2)
+            yield s, rows.reshape(SIDE // s, SIDE // s, 3, 8)
+
     def shares(self, n, n_classes):
         return softmax(self.rng.normal(size=(n, n_classes)) * 3)
 
@@ -217,6 +250,13 @@ HEADS = {
     "yolov8-seg": (lambda d: {"output0": join(d.centred(84), d.scores(84, 3), d.rng.normal(size=(84, 6))).T,
                               "output1": d.rng.normal(size=(6, 16, 16))}, yolov8_seg, 0.25, 0.7),
     "yolo-nms": (lambda d: {"o": join(d.corners(30), d.scores(30, 1), d.whole(30)[:, None])}, yolo_nms, 0.25, None),
+    "yolov3": (lambda d: {f"m{s}": rows.reshape(*rows.shape[:2], 24).transpose(2, 0, 1) for s, rows in d.maps()},
+               yolov3, 0.25, 0.45),
+    "yolov5-raw": (lambda d: {f"m{s}": rows.transpose(2, 0, 1, 3) for s, rows in d.maps()}, yolov5_raw, 0.25, 0.45),
+    "centernet": (lambda d: {"hm": d.scores(3, 16, 16), "wh": d.rng.uniform(1, 6, (2, 16, 16)), "reg": d.rng.random((2, 16, 16))},
+                  centernet, 0.3, 0.3),
+    "centernet-logits": (lambda d: {"hm": d.logits(3, 16, 16), "wh": d.rng.uniform(1, 6, (2, 16, 16)),
+                                    "reg": d.rng.random((2, 16, 16))}, lambda o: centernet(o, sigmoid), 0.3, 0.3),
     "ssd": (lambda d: {"scores": d.shares(90, 4), "boxes": d.corners(90, 1)}, ssd, 0.4, 0.45),
     "ultraface": (lambda d: {"scores": d.shares(90, 2), "boxes": d.corners(90, 1)}, ssd, 0.6, 0.3),
     "st-ssd": (lambda d: {"s": d.shares(90, 2), "b": d.rng.normal(size=(90, 4)) * 0.1, "a": d.corners(90, 1)}, st_ssd, 0.4, 0.45),
@@ -353,6 +393,60 @@ def test_strides_are_found_from_the_rows(head, strides, per_cell, tmp_path):
         code, _, stderr = compare(tmp_path, short, short, "--head", head)
         expected = f"found {n - 2} rows, expected 1 for each cell of levels with strides such as [8, 16, 32]"
         assert code == 1 and expected in stderr
+
+
+@pytest.mark.parametrize("head", ["yolov3", "yolov5-raw"])
+@pytest.mark.parametrize("layout", ["channels last", "rows behind the cells"])
+def test_maps_have_any_order_of_axes(head, layout, tmp_path):
+    """Two levels, as tiny networks have them, with anchors in a file of the user."""
+    last = layout == "channels last"
+    rows = {s: [] for s in (8, 16)}
+    draw = Draw(6)
+    for _ in range(4):
+        for s, of_sample in draw.maps():
+            if s in rows:
+                rows[s].append(of_sample.reshape(*of_sample.shape[:2], 24) if last else of_sample)
+    maps = {f"m{s}": np.stack(rows[s]).astype(np.float32) for s in rows}
+    code, report, stderr = compare(tmp_path, maps, maps)
+    # Four axes leave open which of both it is; the boxes are nearly the same.
+    assert code == 0 and report["task"]["head"] == ("yolov3" if last else "yolov5-raw"), stderr
+    assert "240 rows for the cells of strides [8, 16]" in report["task"]["recognized_by"]
+    noisy = {name: (x * (1 + draw.rng.normal(size=x.shape) * 0.08)).astype(np.float32) for name, x in maps.items()}
+    form = head.removesuffix("-raw")
+    (tmp_path / "mine.yaml").write_text(f"""
+task: detect
+boxes: {{ output: [m8, m16], per_cell: 3, columns: [0, 4] }}
+form: {form}
+anchors: {{ sides: {{ 8: [[4, 8], [8, 4], [12, 12]], 16: [[20, 30], [30, 20], [40, 40]] }} }}
+objectness: {{ output: [m8, m16], per_cell: 3, columns: [4, 5], activation: sigmoid }}
+scores: {{ output: [m8, m16], per_cell: 3, columns: [5], activation: sigmoid }}
+strides: [8, 16]
+threshold: 0.25
+nms: 0.45
+""")
+    code, report, stderr = compare(tmp_path, maps, noisy, "--head", tmp_path / "mine.yaml")
+    assert code == 0, stderr
+    anchors = {8: ((4, 8), (8, 4), (12, 12)), 16: ((20, 30), (30, 20), (40, 40))}
+    centre, side = {"yolov3": (sigmoid, np.exp),
+                    "yolov5": (lambda t: 2 * sigmoid(t) - 0.5, lambda t: (2 * sigmoid(t)) ** 2)}[form]
+    HEADS["mine maps"] = (None, lambda o: yolo_maps(o, lambda x: x, centre, side, anchors), 0.25, 0.45)
+    truths, founds = ([detections("mine maps", {name: x[i] for name, x in all_.items()}) for i in range(4)]
+                      for all_ in (maps, noisy))
+    f1, iou, _ = f1_by_hand(truths, founds)
+    assert 0.3 < f1 < 1
+    assert report["task"]["metrics"] == {"f1": pytest.approx(f1), "box-iou": pytest.approx(iou, abs=1e-5)}
+
+
+def test_maps_of_features_are_no_boxes(tmp_path):
+    rng = np.random.default_rng(11)
+    maps = {f"m{s}": rng.normal(size=(2, 24, SIDE // s, SIDE // s)).astype(np.float32) for s in P5}
+    code, report, stderr = compare(tmp_path, maps, maps)
+    assert (code, "task" in report) == (0, False), stderr
+    # Levels that are not halved, and a number of channels that is no multiple of the rows.
+    for shapes in ([(24, 8, 8), (24, 6, 6)], [(25, 8, 8), (25, 4, 4)]):
+        maps = {f"m{i}": rng.normal(size=(2, *shape)).astype(np.float32) - 4 for i, shape in enumerate(shapes)}
+        code, _, stderr = compare(tmp_path, maps, maps, "--head", "yolov3")
+        assert code == 1 and ("found 300 rows, expected 3 for each cell" in stderr or "has 25 columns, expected a multiple of 3" in stderr)
 
 
 def test_a_head_whose_scores_are_none_is_refused(tmp_path):
