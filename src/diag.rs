@@ -1,8 +1,11 @@
 //! Messages for the user: the place of an error, hints, suggestions, exit codes.
 
+use serde_path_to_error::Segment;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::path::Path;
 
 /// An error with a hint. Its text does not include the hint.
@@ -68,15 +71,15 @@ const GENERAL_HINTS: [(&[&str], &str); 6] = [
     ),
 ];
 
-/// Returns the hint of an error. Without one, the extension of the last file at the beginning of the error's text, as
-/// in "`m.onnx`: `d.npz`: …", selects a general hint.
+/// Returns the hint of an error. Without one, the operating system's error or the extension of the last file at the
+/// beginning of the error's text, as in "`m.onnx`: `d.npz`: …", selects a general hint.
 pub fn hint_or_general(error: &anyhow::Error) -> String {
     if !hint_of(error).is_empty() {
         return hint_of(error).to_string();
     }
     let text = format!("{error:#}");
-    if text.contains("(os error ") {
-        return "check the path and the permissions".to_string();
+    if let Some((_, code)) = system_error(&text) {
+        return system_words(code).map_or("check the path and the permissions", |(_, hint)| hint).to_string();
     }
     let (mut ending, mut rest) = (None, text.as_str());
     while let Some((place, behind)) = place_and_rest(rest) {
@@ -84,7 +87,8 @@ pub fn hint_or_general(error: &anyhow::Error) -> String {
         (ending, rest) = (found.or(ending), behind.split_once(": ").map_or("", |(_, rest)| rest));
     }
     let is_about = |(files, _): &&(&[&str], &str)| ending.as_deref().is_some_and(|ending| files.contains(&ending));
-    let of_file = GENERAL_HINTS.iter().find(is_about).map(|(_, hint)| *hint);
+    // An error about an option is not one about the file before it.
+    let of_file = GENERAL_HINTS.iter().find(is_about).filter(|_| !rest.starts_with("--")).map(|(_, hint)| *hint);
     of_file
         .unwrap_or("`mqq help COMMAND` lists the options; docs/guide.md and docs/troubleshooting.md explain them")
         .to_string()
@@ -115,7 +119,47 @@ pub fn copy_of(error: &anyhow::Error) -> anyhow::Error {
 /// Returns an error's text, and each of its hints on its own line.
 pub fn explain(error: &anyhow::Error) -> String {
     let hints = hint_of(error).lines().map(|hint| format!("\nhint: {}", printable(hint)));
-    format!("{}{}", printable(&format!("{error:#}")), hints.collect::<String>())
+    format!("{}{}", printable(&text_of(error)), hints.collect::<String>())
+}
+
+/// Returns an error's text, with errors of the operating system in plain words.
+pub fn text_of(error: &anyhow::Error) -> String {
+    let mut text = format!("{error:#}");
+    while let Some((place, code)) = system_error(&text) {
+        let words = match system_words(code) {
+            Some((words, _)) => words.to_string(),
+            None => text[place.clone()].split(" (os error ").next().unwrap_or_default().to_string(),
+        };
+        text.replace_range(place, &words);
+    }
+    text.replace("failed to fill whole buffer", "ends too early")
+}
+
+/// Returns the place of the operating system's error in a text, as in "`m.onnx`: Permission denied (os error 13)", and
+/// its code.
+fn system_error(text: &str) -> Option<(Range<usize>, i32)> {
+    const BEFORE_CODE: &str = " (os error ";
+    let (before, rest) = text.split_once(BEFORE_CODE)?;
+    let (code, _) = rest.split_once(')')?;
+    let start = before.rfind(": ").map_or(0, |at| at + ": ".len());
+    let end = before.len() + BEFORE_CODE.len() + code.len() + ")".len();
+    // Quoted text is a name.
+    let is_named = before[start..].contains('`');
+    Some((start..end, code.parse::<i32>().ok().filter(|_| !is_named)?))
+}
+
+/// Returns plain words for an error of the operating system, and a hint.
+fn system_words(code: i32) -> Option<(&'static str, &'static str)> {
+    Some(match io::Error::from_raw_os_error(code).kind() {
+        ErrorKind::NotFound => ("does not exist", "check the path"),
+        ErrorKind::PermissionDenied => ("permission denied", "check the permissions of the file and of its folder"),
+        ErrorKind::InvalidFilename => ("the name is too long", "use a shorter name"),
+        ErrorKind::NotADirectory => ("a part of the path is a file, expected a folder", "check the path"),
+        ErrorKind::IsADirectory => ("is a directory, expected a file", "check the path"),
+        ErrorKind::StorageFull => ("the disk is full", "free space, or write to another disk"),
+        ErrorKind::ReadOnlyFilesystem => ("the disk cannot be written", "write to another folder"),
+        _ => return None,
+    })
 }
 
 /// Returns the file, node or tensor at the beginning of an error's text: `x` of "`x`: …" and of "node `x` (Conv): …".
@@ -231,11 +275,24 @@ pub fn suggesting(message: &str, text: impl fmt::Display) -> anyhow::Error {
 }
 
 /// Returns serde's message in plain words: `found the text "x", expected a whole number` for `invalid type: string "x",
-/// expected i64`.
+/// expected i64`. The line and column that end a message begin the plain words.
 pub fn in_plain_words(message: &str) -> String {
+    let split = message.rsplit_once(" at line ");
+    let split = split.and_then(|(message, place)| Some((message, place.split_once(" column ")?)));
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if let Some((message, (line, column))) = split.filter(|(_, (line, column))| is_number(line) && is_number(column)) {
+        return format!("line {line}, column {column}: {}", in_plain_words(message));
+    }
     let rest = message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));
     if let Some((found, expected)) = rest.and_then(|rest| rest.rsplit_once(", expected ")) {
         return format!("found {}, expected {}", found_words(found), expected_words(expected));
+    }
+    let rest = message.strip_prefix("invalid length ").and_then(|rest| rest.split_once(", expected "));
+    if let Some((found, expected)) = rest {
+        return format!("found {}, expected {}", list_of(found), expected_words(expected));
+    }
+    if message.starts_with("EOF while parsing") {
+        return "ends too early".to_string();
     }
     for (field, key) in [("unknown field ", "unknown key "), ("missing field ", "missing key ")] {
         if let Some(rest) = message.strip_prefix(field) {
@@ -269,8 +326,8 @@ fn found_words(found: &str) -> String {
 }
 
 /// Returns plain words for serde's description of the expected value.
-fn expected_words(expected: &str) -> &str {
-    match expected {
+fn expected_words(expected: &str) -> Cow<'_, str> {
+    let words = match expected {
         "u8" => "a whole number from 0 to 255",
         "i32" | "i64" => "a whole number",
         "u32" | "u64" | "usize" => "a whole number, 0 or more",
@@ -278,12 +335,38 @@ fn expected_words(expected: &str) -> &str {
         "a boolean" => "true or false",
         "any YAML value" => "a smaller number",
         "a YAML tag starting with '!'" | "a Value::Tagged enum" => "a name",
-        "a string" => "text",
+        "a string" | "a borrowed string" | "path string" => "text",
         "a sequence" => "a list",
         "a map" => "keys with values",
         _ if expected.starts_with("struct ") => "keys with values",
-        _ => expected,
+        _ if expected.starts_with("fewer elements") => "fewer",
+        _ if expected.starts_with("enum ") || expected == "variant identifier" => "a name",
+        _ => {
+            let list = expected.strip_prefix("an array of length ").or(expected.strip_prefix("a tuple of size "));
+            return list.map_or(Cow::Borrowed(expected), |n| Cow::Owned(list_of(n)));
+        }
+    };
+    Cow::Borrowed(words)
+}
+
+/// Returns text such as `a list of 4 values` for a number of values.
+fn list_of(n: &str) -> String {
+    match n {
+        "0" => "an empty list".to_string(),
+        "1" => "a list of 1 value".to_string(),
+        _ => format!("a list of {n} values"),
     }
+}
+
+/// Returns the keys that lead to an error of serde, and its message in plain words.
+pub fn key_and_words<E: fmt::Display>(error: serde_path_to_error::Error<E>) -> (Vec<String>, String) {
+    let step = |segment: &Segment| match segment {
+        Segment::Seq { index } => Some(index.to_string()),
+        Segment::Map { key } => Some(key.clone()),
+        Segment::Enum { .. } | Segment::Unknown => None,
+    };
+    let keys = error.path().iter().filter_map(step).collect();
+    (keys, in_plain_words(&error.into_inner().to_string()))
 }
 
 /// Returns the error of a YAML text with file, line and key, and with a suggestion where there is one.

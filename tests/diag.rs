@@ -2,7 +2,8 @@
 
 use anyhow::{Context, anyhow};
 use mqq::diag::{
-    WithHint, copy_of, did_you_mean, explain, explain_with_hint, hint_of, hint_or_general, place_of, printable,
+    WithHint, copy_of, did_you_mean, explain, explain_with_hint, hint_of, hint_or_general, in_plain_words, place_of,
+    printable,
 };
 
 #[test]
@@ -32,6 +33,7 @@ fn hints_stay_beside_the_text() {
 fn an_error_without_a_hint_has_that_of_its_kind() {
     for (text, hint) in [
         ("`m.onnx`: node `a.npy` is blue", "onnx.checker"),
+        ("`m.onnx`: input `x`: --shape is blue", "mqq help"),
         ("`m.onnx`: `x.NPZ`: is blue", "--skip-bad-data"),
         ("`m.onnx`: `good.npy[0]`: node `a` (Gather): is blue", "--skip-bad-data"),
         ("`m.onnx`: `d.npy[x]`: is blue", "mqq help"),
@@ -44,6 +46,32 @@ fn an_error_without_a_hint_has_that_of_its_kind() {
         assert!(explain_with_hint(&anyhow!("{text}")).contains("is blue\nhint: "), "{text}");
     }
     assert_eq!(explain_with_hint(&anyhow!("is blue").hint("paint it")), "is blue\nhint: paint it");
+}
+
+#[test]
+fn errors_of_the_system_are_in_plain_words() {
+    let opened = |path: &str| explain_with_hint(&std::fs::File::open(path).context("`m.onnx`").unwrap_err());
+    assert_eq!(opened("no/such/file"), "`m.onnx`: does not exist\nhint: check the path");
+    assert_eq!(opened(&"x".repeat(5000)), "`m.onnx`: the name is too long\nhint: use a shorter name");
+    let own = "`x (os error 2)`: is blue";
+    assert!(explain_with_hint(&anyhow!("{own}")).starts_with(own));
+}
+
+#[test]
+fn words_of_the_readers_are_plain() {
+    for (message, expected) in [
+        (
+            "invalid type: integer `1`, expected struct A at line 3 column 4",
+            "line 3, column 4: found `1`, expected keys with values",
+        ),
+        ("invalid length 0, expected struct A with 3 elements", "found an empty list, expected keys with values"),
+        ("invalid length 3, expected an array of length 4", "found a list of 3 values, expected a list of 4 values"),
+        ("missing field `a` at line 1 column 7", "line 1, column 7: missing key `a`"),
+        ("EOF while parsing a value at line 1 column 0", "line 1, column 0: ends too early"),
+        ("is blue at line x", "is blue at line x"),
+    ] {
+        assert_eq!(in_plain_words(message), expected);
+    }
 }
 
 #[test]

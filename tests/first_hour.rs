@@ -55,7 +55,9 @@ fn a_wrong_option_with_json_leaves_an_error_object() {
     let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
     assert!(report["error"].as_str().unwrap().starts_with("invalid value 'x' for '--limit <N>'"), "{report}");
     let ran = refused(calibrate("tensorrt", &digits(), folder.path()).arg("--nosuch"), 2, "--nosuch");
-    assert_eq!(ran.stdout, "");
+    assert!(ran.stdout.is_empty() && !ran.stderr.contains("tip: "), "{}", ran.stderr);
+    let ran = refused(mqq().args(["inspect", "a.onnx", "--task", "map"]), 2, "tip: --task is an option of `mqq");
+    assert!(ran.stderr.contains("`mqq calibrate`") && !ran.stderr.contains("as a value"), "{}", ran.stderr);
 }
 
 #[test]

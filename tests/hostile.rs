@@ -52,7 +52,7 @@ fn files_that_are_no_models() {
     };
     let noise: Vec<u8> = (0..4096u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     let cases = [
-        (folder.path().join("missing.onnx"), "No such file"),
+        (folder.path().join("missing.onnx"), "missing.onnx`: does not exist\nhint: check the path\n"),
         (write("empty.onnx", b""), "is empty"),
         (write("text.onnx", b"just some words, and no model at all\n"), "not an ONNX model"),
         (write("half.onnx", &good[..good.len() / 2]), "not an ONNX model"),

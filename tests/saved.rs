@@ -322,7 +322,7 @@ fn hostile_files_are_refused() {
         (
             "no origin",
             changed(&|parts| _ = parts.header.as_object_mut().unwrap().remove("model")),
-            "missing field `model`",
+            "missing key `model`",
         ),
     ];
     for (case, bytes, expected) in cases {
@@ -473,7 +473,7 @@ fn options_that_do_not_fit_are_refused() {
     for args in [&["stats", "show"][..], &["stats", "diff", "a.mqqs"], &["stats", "merge", "-o", "b.mqqs"]] {
         let none = folder.path().join("none.mqqs");
         let stderr = fails(mqq().args(args).arg(&none).current_dir(folder.path()));
-        assert!(stderr.contains("No such file"), "{args:?}: {stderr}");
+        assert!(stderr.contains("`: does not exist\nhint: check the path"), "{args:?}: {stderr}");
     }
 }
 

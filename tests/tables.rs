@@ -100,6 +100,13 @@ fn mistakes_in_a_chain_are_found_in_their_file_and_line() {
         ("mine.yaml", "ops:\n  Conv: { bias: int31 }\n", &["mine.yaml`: line 4", "{ type: NAME }"]),
         ("mine.yaml", "ops:\n  Add: { constraint: { fixed: 1 } }\n", &["line 4", "fixed_output"]),
         ("mine.yaml", "placement:\n  - share_scales\n  - shar_scales\n", &["line 5", "did you mean"]),
+        ("mine.yaml", "check:\n  - 3\n", &["line 4: check.0: found `3`, expected the name of a rule"]),
+        ("mine.yaml", "check:\n  - dtypes: 3\n", &["line 4: check.0.dtypes: found `3`, expected keys with values"]),
+        (
+            "mine.yaml",
+            "check:\n  - quantized_inputs: { ops: [{ a: 1 }] }\n",
+            &["line 4: check.0.quantized_inputs.ops: found a list, expected a whole number, a name or a list of names"],
+        ),
         ("base.yaml", "observers:\n  weight: percentile:0\n", &["base.yaml`: line 4", "above 0"]),
         ("mine.yaml", "types:\n  wgt8:\n    granularity: per_block\n", &["block_size", "per_block"]),
         ("mine.yaml", "types:\n  act8: { pot_search: 4 }\n", &["line 4", "power_of_two"]),

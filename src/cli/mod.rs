@@ -33,10 +33,11 @@ mod zoo;
 mod zoo_file;
 
 use crate::data;
-use crate::diag::{Exit, WithHint, hint_or_general, place_of};
+use crate::diag::{Exit, WithHint, hint_or_general, place_of, text_of};
 use crate::guard;
 use anyhow::Context;
-use clap::error::ErrorKind;
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::env::CompleteEnv;
 use print::err;
@@ -116,7 +117,8 @@ pub fn main() -> ExitCode {
     guard::install(|message, hint| print_failed(&anyhow::anyhow!("{message}").hint(hint), json_is_asked()));
     let exit = match Cli::try_parse() {
         Ok(cli) => guarded(cli),
-        Err(answer) => {
+        Err(mut answer) => {
+            mend_tips(&mut answer);
             let exit = print::answer(&answer);
             let pattern = expanded_pattern().filter(|_| answer.kind() == ErrorKind::UnknownArgument);
             let hint = pattern.map(|found| files::quote(&found)).unwrap_or_default();
@@ -139,6 +141,36 @@ pub fn main() -> ExitCode {
         }
     };
     ExitCode::from(print::finish(exit) as u8)
+}
+
+/// Removes the parser's tip to pass an unknown option as a value. Adds a tip if other commands have this option.
+fn mend_tips(answer: &mut clap::Error) {
+    let tips = match answer.remove(ContextKind::Suggested) {
+        Some(ContextValue::StyledStrs(tips)) => tips,
+        _ => Vec::new(),
+    };
+    let mut tips: Vec<StyledStr> = tips.into_iter().filter(|tip| !tip.to_string().starts_with("to pass ")).collect();
+    if let Some(ContextValue::String(option)) = answer.get(ContextKind::InvalidArg)
+        && answer.kind() == ErrorKind::UnknownArgument
+        && let Some(long) = option.strip_prefix("--")
+    {
+        let commands = commands_with(&Cli::command(), long);
+        let commands: Vec<String> = commands.iter().map(|command| format!("`{command}`")).collect();
+        if !commands.is_empty() {
+            tips.push(format!("{option} is an option of {}", commands.join(", ")).into());
+        }
+    }
+    if !tips.is_empty() {
+        answer.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+    }
+}
+
+/// Returns the commands with the option `--long`, such as `mqq stats show`.
+fn commands_with(command: &clap::Command, long: &str) -> Vec<String> {
+    let has_option = command.get_arguments().any(|argument| argument.get_long() == Some(long));
+    let own = has_option.then(|| command.get_name().to_string());
+    let below = command.get_subcommands().flat_map(|below| commands_with(below, long));
+    own.into_iter().chain(below.map(|below| format!("{} {below}", command.get_name()))).collect()
 }
 
 /// Returns the second of two adjacent data files in the arguments of a command with `--data`. The shell has probably
@@ -260,7 +292,7 @@ struct ErrorReport {
 
 impl ErrorReport {
     fn of(error: &anyhow::Error) -> ErrorReport {
-        let text = format!("{error:#}");
+        let text = text_of(error);
         let hint = Some(hint_or_general(error));
         ErrorReport { place: place_of(&text).map(str::to_string), hint, error: text }
     }

@@ -8,7 +8,7 @@ use super::options::PrintArgs;
 use super::print::{self, err, out};
 use super::zoo_file::{Entry, ZooFile};
 use super::{ErrorReport, Failure, junit};
-use crate::diag::{Exit, count, explain_with_hint, file_name};
+use crate::diag::{Exit, count, explain_with_hint, file_name, text_of};
 use crate::onnx::{RunFile, Staged, check_outputs};
 use crate::report;
 use anyhow::{Context, Result};
@@ -304,8 +304,8 @@ fn one(at: usize, entry: &Entry, threads: usize, process: &AtomicU32) -> Finishe
             }
         }
         Err(error) => {
-            messages += &format!("error: {error:#}\n");
-            vec![failed(format!("{error:#}"))]
+            messages += &format!("error: {}\n", text_of(&error));
+            vec![failed(text_of(&error))]
         }
     };
     for result in results.iter_mut().filter(|_| !entry.gates.is_empty()) {
@@ -359,7 +359,7 @@ fn gates(entry: &Entry, result: &mut Value, threads: &str, process: &AtomicU32, 
         Ok(ProgramRan { json: None, status, .. }) => {
             ("failed", format!("`{output}`: compare ended early: {status}"), Exit::Failed)
         }
-        Err(error) => ("failed", format!("{error:#}"), Exit::Failed),
+        Err(error) => ("failed", text_of(&error), Exit::Failed),
     };
     (result["status"], result["error"]) = (json!(status), json!(error));
     exit

@@ -3,8 +3,10 @@
 use crate::diag::none_of;
 use crate::onnx::integers::{type_names, type_number};
 use anyhow::{Result, bail, ensure};
+use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// The kind of a rule's parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,8 +37,8 @@ pub enum ParameterKind {
 }
 
 /// A rule with its parameters: `name`, or `name: { parameter: value }`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(from = "RuleForm", into = "RuleForm")]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(into = "RuleForm")]
 pub struct RuleCall {
     /// Name of the rule, as in `place::RULES` or `check::CHECKS`.
     pub rule: String,
@@ -46,7 +48,7 @@ pub struct RuleCall {
 
 /// A parameter of a rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a whole number, a name or a list of names")]
 pub enum Parameter {
     /// A number.
     Number(i64),
@@ -56,23 +58,41 @@ pub enum Parameter {
     Ops(Vec<String>),
 }
 
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Serialize)]
 #[serde(untagged)]
 enum RuleForm {
     Name(String),
     Call(BTreeMap<String, BTreeMap<String, Parameter>>),
 }
 
-impl From<RuleForm> for RuleCall {
-    fn from(form: RuleForm) -> RuleCall {
-        match form {
-            RuleForm::Name(rule) => RuleCall { rule, parameters: BTreeMap::new() },
-            RuleForm::Call(call) => {
-                let names: Vec<&str> = call.keys().map(String::as_str).collect();
-                let rule = names.join(", ");
-                RuleCall { rule, parameters: call.into_values().next().unwrap_or_default() }
-            }
+/// Reads both forms of a call. A derived reader would lose the key of an error.
+struct RuleVisitor;
+
+impl<'de> Visitor<'de> for RuleVisitor {
+    type Value = RuleCall;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("the name of a rule, or { NAME: { parameter: value } }")
+    }
+
+    fn visit_str<E>(self, rule: &str) -> Result<RuleCall, E> {
+        Ok(RuleCall { rule: rule.to_string(), parameters: BTreeMap::new() })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RuleCall, A::Error> {
+        let mut calls: BTreeMap<String, BTreeMap<String, Parameter>> = BTreeMap::new();
+        while let Some((rule, parameters)) = map.next_entry()? {
+            calls.insert(rule, parameters);
         }
+        let names: Vec<&str> = calls.keys().map(String::as_str).collect();
+        let rule = names.join(", ");
+        Ok(RuleCall { rule, parameters: calls.into_values().next().unwrap_or_default() })
+    }
+}
+
+impl<'de> Deserialize<'de> for RuleCall {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<RuleCall, D::Error> {
+        deserializer.deserialize_any(RuleVisitor)
     }
 }
 

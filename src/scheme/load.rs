@@ -3,9 +3,8 @@
 use super::layers::Layers;
 use super::table_error::{TableError, table_error};
 use super::{Catalog, Scheme, check};
-use crate::diag::{WithHint, in_plain_words, none_of, suggesting};
+use crate::diag::{WithHint, key_and_words, none_of, suggesting};
 use anyhow::{Context, Result, bail};
-use serde_path_to_error::Segment;
 use serde_yaml::Value;
 use std::path::PathBuf;
 
@@ -124,17 +123,25 @@ fn apply_set(table: &mut Value, set: &str, absent: RemovalOfMissingKey) -> Resul
 
 fn from_value(value: Value) -> Result<Scheme, TableError> {
     serde_path_to_error::deserialize(&value).map_err(|error| {
-        let step = |segment: &Segment| match segment {
-            Segment::Seq { index } => Some(index.to_string()),
-            Segment::Map { key } => Some(key.clone()),
-            Segment::Enum { .. } | Segment::Unknown => None,
-        };
-        let at: Vec<String> = error.path().iter().filter_map(step).collect();
-        let mut message = in_plain_words(&error.into_inner().to_string());
-        let found = at.iter().try_fold(&value, |here, step| here.get(step.as_str())).and_then(Value::as_str);
+        let (at, mut message) = key_and_words(error);
+        let found = at.iter().try_fold(&value, |here, step| match here {
+            Value::Sequence(list) => list.get(step.parse::<usize>().ok()?),
+            _ => here.get(step.as_str()),
+        });
         if let Some(found) = found.filter(|_| message.starts_with("expected")) {
-            message = format!("found `{found}`, {message}");
+            message = format!("found {}, {message}", spelled(found));
         }
         table_error(at.join("."), suggesting(&message, &message))
     })
+}
+
+fn spelled(value: &Value) -> String {
+    match value {
+        Value::Null => "nothing".to_string(),
+        Value::Bool(value) => value.to_string(),
+        Value::Number(value) => value.to_string(),
+        Value::String(text) => format!("`{text}`"),
+        Value::Sequence(_) => "a list".to_string(),
+        Value::Mapping(_) | Value::Tagged(_) => "keys with values".to_string(),
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::packed::unpack;
 use super::schema::{Encoding, SCHEMA_VERSION, Sidecar};
-use crate::diag::{WithHint, in_plain_words};
+use crate::diag::{WithHint, file_name, in_plain_words, key_and_words};
 use crate::foreign;
 use crate::onnx::edit::{ModelEdit, NewValues};
 use crate::onnx::graph::GraphIndex;
@@ -19,6 +19,11 @@ impl Sidecar {
     /// If the file cannot be read, or as [`Sidecar::from_json`]. The message begins with the path.
     pub fn read(path: &Path) -> Result<Sidecar> {
         let of_path = || format!("`{}`", path.display());
+        if path.extension().is_some_and(|ending| ending == "onnx") {
+            let sidecar = file_name(&path.with_extension("json"));
+            let hint = format!("the sidecar of a quantized model is the .json file beside it: `{sidecar}`");
+            return Err(anyhow!("`{}`: is a model, expected a sidecar", path.display()).hint(hint));
+        }
         let text = foreign::read(path).with_context(of_path)?;
         let text = String::from_utf8(text).ok().context("is not a text file, expected a sidecar");
         text.and_then(|text| Sidecar::from_json(&text)).with_context(of_path)
@@ -29,8 +34,9 @@ impl Sidecar {
     /// # Errors
     /// If the text is not a sidecar, has a version that this program cannot read, or holds inconsistent numbers.
     pub fn from_json(text: &str) -> Result<Sidecar> {
-        let value: serde_json::Value =
-            serde_json::from_str(text).context("does not parse as JSON, expected a sidecar")?;
+        let value: serde_json::Value = serde_json::from_str(text).map_err(|error| {
+            anyhow!("does not parse as JSON, expected a sidecar: {}", in_plain_words(&error.to_string()))
+        })?;
         let version = value.get("schema_version").and_then(|version| version.as_str());
         let version =
             version.context("has no string `schema_version`, expected a sidecar of `mqq calibrate`")?.to_string();
@@ -45,8 +51,12 @@ impl Sidecar {
             anyhow!("schema_version is {version}, expected 1.1 to {}.x", known.0)
                 .hint("calibrate again with this version of mqq")
         );
-        let sidecar: Sidecar = serde_json::from_value(value).map_err(|error| {
-            anyhow!("a key of schema_version {version} is missing or wrong: {}", in_plain_words(&error.to_string()))
+        let sidecar: Sidecar = serde_path_to_error::deserialize(value).map_err(|error| {
+            let (keys, words) = key_and_words(error);
+            match keys.is_empty() {
+                true => anyhow!("{words}"),
+                false => anyhow!("{}: {words}", keys.join(".")),
+            }
         })?;
         for encoding in sidecar.activation_encodings.iter().chain(&sidecar.param_encodings) {
             encoding.check().with_context(|| format!("tensor `{}`", encoding.name))?;

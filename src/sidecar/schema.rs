@@ -177,7 +177,7 @@ pub struct ShapesRecord {
 
 /// One value, or a list along an axis.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected one value or a list of values")]
 pub enum OneOrMany<T> {
     /// One value for the whole tensor.
     One(T),

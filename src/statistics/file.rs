@@ -10,7 +10,7 @@ use super::{
     AboutStatistics, ChannelExtremes, Extremes, KeptArray, KeptSample, SavedModel, SavedStatistics, SavedTensor,
     TensorCounts,
 };
-use crate::diag::WithHint;
+use crate::diag::{WithHint, in_plain_words};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView, serialize};
 use serde::{Deserialize, Serialize};
@@ -169,7 +169,8 @@ pub fn read_statistics(bytes: &[u8]) -> Result<SavedStatistics> {
     let foreign = "is not a file of mqq's statistics, or is truncated";
     let (_, metadata) = SafeTensors::read_metadata(bytes).ok().context(foreign)?;
     let header = metadata.metadata().as_ref().and_then(|texts| texts.get(KEY)).context(foreign)?;
-    let Versioned { format, mqq } = serde_json::from_str(header).context(foreign)?;
+    let wrong = |error: serde_json::Error| anyhow!("{foreign}: {}", in_plain_words(&error.to_string()));
+    let Versioned { format, mqq } = serde_json::from_str(header).map_err(wrong)?;
     if format != FORMAT {
         return Err(anyhow!("has version {format} of the format, written by mqq {mqq}, expected {FORMAT}").hint(
             if format > FORMAT { "use that version of mqq, or a later one" } else { "collect the statistics again" },
@@ -182,7 +183,7 @@ pub fn read_statistics(bytes: &[u8]) -> Result<SavedStatistics> {
         expected.data() == checksum(header, &arrays),
         anyhow!("has been changed: its checksum does not match its contents").hint("copy or collect it again")
     );
-    let header: StatisticsText = serde_json::from_str(header)?;
+    let header: StatisticsText = serde_json::from_str(header).map_err(wrong)?;
     let mut reader = Reader { arrays };
     let (hashes, kept) = (reader.hashes(SAMPLES)?, reader.kept()?);
     let n_kept = header.about.n_kept.min(hashes.len());

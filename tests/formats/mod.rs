@@ -248,7 +248,8 @@ fn export_refuses_what_it_cannot_read() {
         ("\"y_zero_point\": 0", "\"y_zero_point\": []", "y_zero_point has 0 numbers"),
         ("\"y_scale\": 0.", "\"y_scale\": -0.", "y_scale is not one or more positive numbers"),
         ("\"schema_version\"", "schema_version", "does not parse as JSON"),
-        ("\"graph\"", "\"grph\"", "is missing or wrong"),
+        ("\"graph\"", "\"grph\"", "`: missing key `graph`"),
+        ("\"output_dtype\": \"int8\"", "\"output_dtype\": 8", "encodings.0.output_dtype: found `8`, expected text"),
     ];
     for (from, to, expected) in edits {
         assert!(text.contains(from), "{from}");
