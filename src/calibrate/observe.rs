@@ -1,7 +1,7 @@
 //! Runs samples in parallel, each thread with its own statistics.
 
 use super::samples::{SampleSet, each_of};
-use crate::data::Array;
+use crate::data::{Array, no_readable_sample};
 use crate::engine::{ShapedEngines, ShapedSession};
 use crate::progress::Progress;
 use crate::quant::ChannelScaling;
@@ -107,9 +107,8 @@ pub fn observe(
     let (left_out, mut skipped): (Vec<usize>, Vec<String>) = skipped.into_iter().unzip();
     // Sorted, because the result must not depend on the order of the files.
     skipped.sort();
-    ensure!(skipped.len() < n_loaded, "no sample can be read, expected at least one: {}", {
-        skipped.first().map_or("", String::as_str)
-    });
+    let first = skipped.first().map_or("", String::as_str);
+    ensure!(skipped.len() < n_loaded, no_readable_sample(first));
     if let Some(hashes) = hashes {
         samples.set_order(hashes, left_out);
     }

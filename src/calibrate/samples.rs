@@ -4,7 +4,7 @@
 use super::{CalibrationOptions, Use};
 use crate::aligned::give_free_memory_back;
 use crate::data::{Array, Dataset, Sample, ShapeRange, Values};
-use crate::diag::WithHint;
+use crate::diag::{WithHint, text_of};
 use crate::engine::{Parsed, Value};
 use crate::onnx::inputs::{InputSpec, Shapes, close_given};
 use crate::progress::Progress;
@@ -272,7 +272,7 @@ impl SampleSet {
     pub(super) fn usable(&self, loaded: Result<Sample>) -> Result<Result<Sample, String>> {
         match loaded {
             Ok(sample) => Ok(Ok(sample)),
-            Err(error) if self.skip_bad_data => Ok(Err(format!("{error:#}"))),
+            Err(error) if self.skip_bad_data => Ok(Err(text_of(&error))),
             Err(error) => Err(error.hint(SKIPPING)),
         }
     }

@@ -88,8 +88,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<Exit, Failure> {
         Some(model) if format.needs_model => Some(float_model(&sidecar, model)?),
         _ => None,
     };
-    let bytes = format.bytes(&sidecar, model.as_ref()).with_context(|| format!("`{}`", path.display()));
-    let bytes = bytes.map_err(|error| error.hint(format!("docs/formats.md lists the requirements of `{name}`")))?;
+    let bytes = format.bytes(&sidecar, model.as_ref()).with_context(|| format!("`{}`", path.display()))?;
     Staged::write(&bytes, &output)?;
     let report = ExportReport {
         sidecar: path.display().to_string(),

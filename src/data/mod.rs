@@ -41,7 +41,7 @@ pub use sources::{BadEntries, ensure_found, files, is_data};
 pub use spread::spread;
 pub use trial::{FittedImage, ImageTrial, PixelValues};
 
-use crate::diag::{WithHint, copy_of, count};
+use crate::diag::{WithHint, copy_of, count, hint_of};
 use crate::onnx::inputs::InputSpec;
 use crate::statistics::KeptArray;
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -51,6 +51,14 @@ use recipe::Recipe;
 use sample_shapes::SampleShapes;
 use sources::Found;
 use std::path::{Path, PathBuf};
+
+/// The hint of errors about data of which no sample can be read.
+const HOW_TO_PASS: &str = "docs/guide.md explains how to pass data";
+
+/// Returns the error for data of which no sample can be read. `first` is the reason for one of them.
+pub fn no_readable_sample(first: &str) -> anyhow::Error {
+    anyhow!("no sample can be read, expected at least one: {first}").hint(HOW_TO_PASS)
+}
 
 /// Values of an array, in row-major order.
 #[derive(Debug, Clone, PartialEq)]
@@ -233,7 +241,7 @@ impl Dataset {
         if let Some(Item::Bad { error, .. }) = dataset.items.first()
             && dataset.items.iter().all(|item| matches!(item, Item::Bad { .. }))
         {
-            return Err(copy_of(error));
+            return Err(copy_of(error).hint(if hint_of(error).is_empty() { HOW_TO_PASS } else { "" }));
         }
         dataset.n_samples = dataset.n_samples.min(limit);
         ensure!(dataset.n_samples > 0, "no calibration data, expected at least one sample");

@@ -2,7 +2,7 @@
 
 use super::resize::Resize;
 use crate::diag::{in_plain_words, suggesting};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::de::value::{Error as ValueError, StrDeserializer};
 use serde::de::{self, DeserializeOwned, Error as _, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -183,6 +183,24 @@ pub fn parse_option<T: DeserializeOwned>(text: &str) -> Result<T> {
 }
 
 impl Preprocessing {
+    /// Checks the numbers that no input allows.
+    ///
+    /// # Errors
+    /// If there is one. The message begins with its key.
+    pub fn check_numbers(&self) -> Result<()> {
+        if let Some(scale) = self.scale {
+            ensure!(scale.is_finite() && scale != 0.0, "`scale` is {scale}, expected a finite number other than 0");
+        }
+        for (key, values) in [("mean", &self.mean), ("std", &self.std)] {
+            let Some(values) = values else { continue };
+            ensure!(!values.is_empty(), "`{key}` is an empty list, expected one number, or one for each channel");
+            ensure!(values.iter().all(|value| value.is_finite()), "`{key}` is {values:?}, expected numbers");
+        }
+        let std = self.std.as_deref().unwrap_or_default();
+        ensure!(!std.contains(&0.0), "`std` is {std:?}, expected no zeros");
+        Ok(())
+    }
+
     /// Returns the options of `over`, completed by those of `self`.
     pub fn overlaid(self, over: Preprocessing) -> Preprocessing {
         Preprocessing {

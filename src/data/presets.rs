@@ -61,6 +61,7 @@ impl Preprocessing {
             return Ok(Preprocessing::default());
         }
         let parsed: Preprocessing = serde_yaml::from_str(yaml).map_err(|error| in_yaml(file, &error))?;
+        parsed.check_numbers().with_context(|| format!("`{file}`"))?;
         parsed.resolved().with_context(|| format!("`{file}`: `preset`"))
     }
 

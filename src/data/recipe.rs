@@ -67,6 +67,7 @@ impl Recipe {
     /// If the input does not have an image's shape, or an option does not fit it.
     pub fn new(input: &InputSpec, preprocessing: &Preprocessing) -> Result<Recipe> {
         let options = preprocessing.clone().resolved()?;
+        options.check_numbers()?;
         let (layout, [batch, n_channels, height, width]) = settle_layout(input, options.layout)?;
         let side_limit = 1 << 16;
         ensure!(
@@ -110,10 +111,8 @@ impl Recipe {
             (1.0, vec![0.0; n_channels], vec![1.0; n_channels])
         } else {
             let scale = options.scale.unwrap_or(1.0 / 255.0);
-            ensure!(scale.is_finite() && scale != 0.0, "`scale` is {scale}, expected a finite number other than 0");
             let mean = per_channel("mean", options.mean.as_deref(), 0.0, n_channels, input)?;
             let std = per_channel("std", options.std.as_deref(), 1.0, n_channels, input)?;
-            ensure!(!std.contains(&0.0), "`std` is {std:?}, expected no zeros");
             (scale, mean, std)
         };
         let table = |channel: usize| {
@@ -259,12 +258,14 @@ fn per_channel(
         Some(&[value]) => vec![value; n_channels],
         Some(values) if values.len() == n_channels => values.to_vec(),
         Some(values) => bail!(
-            "`{key}` has {} numbers, expected for input `{}`: 1, or one for each of {n_channels} channels",
-            values.len(),
-            input.name
+            anyhow!(
+                "`{key}` has {}, expected for input `{}`: 1, or one for each of {n_channels} channels",
+                count(values.len(), "number"),
+                input.name
+            )
+            .hint(format!("--{key}, or the key `{key}` of the file of --preprocess, sets the numbers"))
         ),
     };
-    ensure!(values.iter().all(|value| value.is_finite()), "`{key}` is {values:?}, expected numbers");
     Ok(values)
 }
 

@@ -1,7 +1,8 @@
 //! A survey of the samples and of the network's tensors, in one pass.
 
 use crate::calibrate;
-use crate::data::{Array, Dataset, Values};
+use crate::data::{Array, Dataset, Values, no_readable_sample};
+use crate::diag::text_of;
 use crate::engine::ShapedEngines;
 use crate::metrics::{EvaluatedOutput, FloatOutput, n_classes};
 use crate::progress::Progress;
@@ -112,7 +113,7 @@ pub fn survey(
             Ok(sample) => sample,
             Err(error) => {
                 tick();
-                return Ok(Err(format!("{error:#}")));
+                return Ok(Err(text_of(&error)));
             }
         };
         let mut extremes = vec![Extremes::NONE; tensors.len()];
@@ -144,7 +145,7 @@ pub fn survey(
         }
     }
     let first = unreadable.first().map_or("", String::as_str);
-    anyhow::ensure!(!readable.is_empty(), "no sample can be read, expected at least one: {first}");
+    anyhow::ensure!(!readable.is_empty(), no_readable_sample(first));
     readable.sort_by(|a, b| (a.sample.hash, &a.sample.name).cmp(&(b.sample.hash, &b.sample.name)));
     unreadable.sort();
     let n_classes = add_classes(&mut readable, outputs, batch);

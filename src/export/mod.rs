@@ -71,7 +71,8 @@ impl Format {
     pub fn bytes(&self, sidecar: &Sidecar, prepared: Option<&ModelProto>) -> Result<Vec<u8>> {
         let index = SidecarIndex::new(sidecar, prepared);
         let bytes = index.ensure_expressible_in(self).and_then(|()| (self.write)(&index));
-        bytes.with_context(|| format!("format `{}`", self.name))
+        let bytes = bytes.with_context(|| format!("format `{}`", self.name));
+        bytes.map_err(|error| error.hint(format!("docs/formats.md lists the requirements of `{}`", self.name)))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::proto::{Dimension, GraphProto, ModelProto, ValueInfoProto};
 use crate::diag::{WithHint, none_of};
-use anyhow::{Context, Error, Result, ensure};
+use anyhow::{Context, Error, Result, anyhow, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -105,7 +105,12 @@ pub fn resolve_inputs(model: &ModelProto, shapes: &Shapes) -> Result<Vec<InputSp
             (Some(given), Some(declared)) => {
                 let fits = given.len() == declared.len()
                     && given.iter().zip(&declared).all(|(g, d)| d.is_none_or(|d| d == *g));
-                ensure!(fits, "input `{name}`: --shape gives {given:?}, expected {}", show_dims(&declared));
+                let declared = show_dims(&declared);
+                ensure!(
+                    fits,
+                    anyhow!("input `{name}`: --shape gives {given:?}, expected {declared}")
+                        .hint("--shape gives numbers to open dimensions, and cannot change fixed ones")
+                );
                 given.clone()
             }
             (Some(given), None) => given.clone(),

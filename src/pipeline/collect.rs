@@ -6,7 +6,7 @@ use super::{linear_tensors, on_threads, shapes_with_data};
 use crate::calibrate::{
     CalibrationOptions, ObservedModel, SampleSet, Use, WantedTensors, collect as collect_part, observed_tensors,
 };
-use crate::data::{Dataset, spread};
+use crate::data::{Dataset, no_readable_sample, spread};
 use crate::diag::{WithHint, copy_of, count, file_name};
 use crate::engine::Parsed;
 use crate::observers::{Observer, by_spelling};
@@ -159,9 +159,8 @@ fn run(
     }
     let of_all = shard == Shard::WHOLE;
     saved.about.part = saved.about.part.take().filter(|_| !of_all).map(|part| PartOfList { n_done: None, ..part });
-    ensure!(!of_all || !saved.hashes.is_empty(), "no sample can be read, expected at least one: {}", {
-        saved.about.skipped.first().map_or("", String::as_str)
-    });
+    let first = saved.about.skipped.first().map_or("", String::as_str);
+    ensure!(!of_all || !saved.hashes.is_empty(), no_readable_sample(first));
     keep(&saved)?;
     Ok((saved, rounds))
 }

@@ -99,7 +99,7 @@ pub fn run(path: &Path, request: &Request, progress: &Progress) -> Result<Outcom
     };
     if let Some(differing) = differing.filter(|_| request.scheme.static_shapes && !calibration.skip_bad_data) {
         let of_table = format!(
-            "backend `{}` fixes the shapes of the model's inputs, expected samples of one shape",
+            "the model's inputs get fixed shapes (by --static-shapes or backend `{}`), expected samples of one shape",
             request.scheme.name
         );
         let hint =

@@ -236,7 +236,8 @@ fn models_that_take_no_images_say_why() {
         let found = message(open_with(&folder, &["a.png"], inputs, &with(yaml)), &folder);
         assert!(found.contains(expected), "{found}\nexpected: {expected}");
     }
-    let zero = open_with(&folder, &[""], &[image()], &with("std: 0"));
+    let zero = Preprocessing { std: Some(vec![0.0]), ..Preprocessing::default() };
+    let zero = open_with(&folder, &[""], &[image()], &zero);
     assert!(message(zero, &folder).contains("`std` is"));
 }
 

@@ -52,6 +52,8 @@ fn yaml_errors_name_line_and_key() {
         ("pad_value: 300", "`p.yaml`:1: `pad_value`: found `300`, expected a whole number from 0 to 255", ""),
         ("preset: imagenett", "`p.yaml`: `preset`: preset `imagenett` is unknown", "\nhint: did you mean `imagenet`?"),
         ("mean: [1, 2", "`p.yaml`:", ""),
+        ("mean: []", "`p.yaml`: `mean` is an empty list, expected one number, or one for each channel", ""),
+        ("std: 0", "`p.yaml`: `std` is [0.0], expected no zeros", ""),
     ];
     for (text, start, end) in cases {
         let found = explain(&yaml(text).unwrap_err());
