@@ -102,7 +102,8 @@ pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
             break;
         }
     }
-    if let Some(path) = &args.sarif {
+    // A run that ends at its first unreadable model leaves no file.
+    if let Some(path) = args.sarif.as_ref().filter(|_| exit != Exit::Failed || args.keep_going) {
         write_sarif(&reports.results, path)?;
     }
     if args.print.json {

@@ -13,10 +13,13 @@ use crate::diag::WithHint;
 use crate::foreign;
 use crate::onnx::inputs::InputSpec;
 use anyhow::{Context, Result, anyhow, ensure};
-use image::{DynamicImage, ImageFormat, ImageReader};
+use image::{DynamicImage, ImageError, ImageFormat, ImageReader};
 use mqq_concrete::resample::{Kernel, resize};
 use std::io::{BufReader, Cursor};
 use std::path::{Path, PathBuf};
+
+/// The formats that are read.
+const FORMATS: &str = "JPEG, PNG, BMP, WebP, GIF, TIFF or PNM";
 
 /// Pixels of 8 bits, channels last.
 pub(super) struct Pixels {
@@ -63,7 +66,12 @@ impl Recipe {
         let bytes = foreign::read(path)?;
         ensure!(!bytes.is_empty(), "is empty, expected an image");
         let format =
-            image::guess_format(&bytes).context("is not an image, expected JPEG, PNG, BMP, WebP, GIF, TIFF or PNM")?;
+            image::guess_format(&bytes).ok().with_context(|| format!("is not an image, expected {FORMATS}"))?;
+        let name = format!("{format:?}").to_uppercase();
+        ensure!(
+            format.reading_enabled(),
+            anyhow!("is an image in the format {name}, expected {FORMATS}").hint("convert it to PNG")
+        );
         ensure!(
             format != ImageFormat::Jpeg || has_jpeg_end(&bytes),
             "is truncated: {} bytes without the end of the JPEG image",
@@ -71,7 +79,13 @@ impl Recipe {
         );
         let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
         reader.limits(image::Limits::default());
-        let decoded = reader.decode().with_context(|| format!("cannot be decoded as {format:?}"))?;
+        let decoded = reader.decode().map_err(|error| match error {
+            ImageError::Unsupported(_) => anyhow!(
+                "is a {name} image of a kind that mqq does not read, expected gray or RGB pixels of 8 or 16 bits"
+            )
+            .hint("convert it to PNG"),
+            error => anyhow!("cannot be decoded as {name}: {error}"),
+        })?;
         ensure!(decoded.width() > 0 && decoded.height() > 0, "image has no pixels");
         ensure!(
             !matches!(decoded, DynamicImage::ImageRgb32F(_) | DynamicImage::ImageRgba32F(_)),

@@ -60,11 +60,24 @@ fn header_bytes(mut reader: impl Read) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Returns the error of a header that cannot be read.
+fn header_error(bytes: &[u8], error: &io::Error) -> anyhow::Error {
+    let text = String::from_utf8_lossy(bytes);
+    // The text of the type: `=f4` of `'descr': '=f4'`.
+    let element = text.split_once("'descr'").and_then(|(_, rest)| rest.split('\'').nth(1));
+    match element {
+        Some(element) if error.to_string().starts_with("invalid type string") => {
+            anyhow!("has the element type `{element}`, expected numbers or booleans, such as `<f4`")
+        }
+        _ => anyhow!("is not a NumPy array: its header lacks `descr`, `fortran_order` or `shape`, or one is wrong"),
+    }
+}
+
 impl Header {
     /// Reads a header. Returns its length in bytes, too.
     fn read(reader: impl Read) -> Result<(Header, u64)> {
         let bytes = header_bytes(reader)?;
-        let npy = NpyHeader::from_reader(&mut &bytes[..]).context("is not a NumPy array")?;
+        let npy = NpyHeader::from_reader(&mut &bytes[..]).map_err(|error| header_error(&bytes, &error))?;
         let DType::Plain(plain) = npy.dtype() else {
             bail!("holds records, expected plain numbers");
         };

@@ -153,7 +153,7 @@ fn column_major_arrays_are_read_in_row_major_order() {
 #[test]
 fn broken_files_are_named() {
     let good = npy_f32(&[2, 2], &count(4));
-    let cases: [(&str, Vec<u8>, &str); 9] = [
+    let cases: [(&str, Vec<u8>, &str); 12] = [
         (
             "a.npy",
             good[..good.len() - 3].to_vec(),
@@ -161,6 +161,13 @@ fn broken_files_are_named() {
         ),
         ("a.npy", b"hello".to_vec(), "is not a NumPy array"),
         ("a.npy", npy("<U3", &[2, 2], false, &[0; 48]), "has the element type `<U3`, expected numbers or booleans"),
+        (
+            "a.npy",
+            npy("=f4", &[1], false, &[0; 4]),
+            "has the element type `=f4`, expected numbers or booleans, such as",
+        ),
+        ("a.npy", npy("<f4'}", &[1], false, &[0; 4]), "is not a NumPy array: its header lacks"),
+        ("a.npy", b"\x93NUMPY\x01\0".to_vec(), "is not a NumPy array: ends too early"),
         ("a.npy", npy("<f4", &[1 << 40, 1 << 40], false, &[]), "too large to hold in memory"),
         ("a.npz", good.clone(), "is not an .npz archive"),
         ("a.pb", vec![], "is empty, expected an ONNX tensor"),

@@ -251,14 +251,24 @@ fn images_that_do_not_fit_are_named() {
     write("d.png", b"no image at all");
     let float = ImageBuffer::from_pixel(1, 1, Rgb([0.5f32, 0.5, 0.5]));
     DynamicImage::from(float).save(folder.path().join("e.tiff")).unwrap();
+    write("f.png", b"\0\0\x01\0\x01\0 no icon");
+    // Width 1, height 1, 8 bits, colors in CIELab.
+    let tags = [(256u16, 1u32), (257, 1), (258, 8), (262, 8), (273, 8), (277, 1), (278, 1), (279, 1)];
+    let mut tiff = [&b"II*\0\x08\0\0\0"[..], &(tags.len() as u16).to_le_bytes()].concat();
+    for (tag, value) in tags {
+        tiff.extend([&tag.to_le_bytes()[..], &4u16.to_le_bytes(), &1u32.to_le_bytes(), &value.to_le_bytes()].concat());
+    }
+    write("g.tiff", &[&tiff[..], &[0; 4]].concat());
     let inputs = [input("x", &[1, 3, 4, 4], FLOAT)];
     let dataset = open_with(&folder, &[""], &inputs, &with("resize: none")).unwrap();
     let expected = [
         "`a.png`: image is 2x2 pixels (width x height) before cropping, expected 4x4\nhint: set `resize: exact`",
-        "`b.png`: cannot be decoded as Png",
+        "`b.png`: cannot be decoded as PNG",
         "`c.png`: is empty, expected an image",
         "`d.png`: is not an image, expected JPEG, PNG",
         "`e.tiff`: image holds floats, expected pixels of 8 or 16 bits\nhint: pass the data as .npy",
+        "`f.png`: is an image in the format ICO, expected JPEG, PNG, BMP, WebP, GIF, TIFF or PNM\nhint: convert it to PNG",
+        "`g.tiff`: is a TIFF image of a kind that mqq does not read, expected gray or RGB pixels of 8 or 16 bits",
     ];
     assert_eq!(dataset.len(), expected.len());
     for (i, expected) in expected.iter().enumerate() {
