@@ -12,11 +12,20 @@ use tract_onnx::pb::{AttributeProto, GraphProto, NodeProto, TensorProto};
 /// - a ConstantOfShape without a value gets ONNX's default, a float32 0; the engine's default has 64 bits;
 /// - ends of a Slice, where the length of its input depends on values, are limited to that length, as in ONNX; the
 ///   engine takes a constant end as it is;
+/// - `auto_pad` of a ConvTranspose becomes pads; the engine takes no kernel below the stride, and ignores
+///   `output_padding`;
+/// - nodes get different names;
 /// - ONNX Runtime's Attention and GlobalLpPool get other names: the engine ignores domains and takes the first for
 ///   ONNX's Attention, and it computes a mean for the second.
 pub(super) fn rewrite_dialect(graph: &mut GraphProto) {
     clamp_ends(graph);
+    let mut names = HashSet::new();
     for node in &mut graph.node {
+        if let Some(output) = node.output.first().filter(|_| !node.name.is_empty())
+            && !names.insert(node.name.clone())
+        {
+            node.name = format!("{}.{output}", node.name);
+        }
         while node.input.last().is_some_and(String::is_empty) {
             node.input.pop();
         }
@@ -26,12 +35,43 @@ pub(super) fn rewrite_dialect(graph: &mut GraphProto) {
             ("" | "ai.onnx", "ConstantOfShape") if node.attribute.iter().all(|a| a.name != "value") => {
                 node.attribute.push(float_zero());
             }
+            ("" | "ai.onnx", "ConvTranspose") => pad_explicitly(node, &graph.initializer),
             _ => {}
         }
         for attribute in &mut node.attribute {
             attribute.g.iter_mut().chain(&mut attribute.graphs).for_each(rewrite_dialect);
         }
     }
+}
+
+/// Replaces `auto_pad` of a ConvTranspose by pads. Their sum is what kernel and `output_padding` exceed the stride by.
+/// Source: ONNX Runtime, `core/providers/cpu/nn/conv_transpose_attributes.h`.
+fn pad_explicitly(node: &mut NodeProto, initializers: &[TensorProto]) {
+    let attribute = |name: &str| node.attribute.iter().find(|attribute| attribute.name == name);
+    let is_upper = match attribute("auto_pad").map(|attribute| &attribute.s[..]) {
+        Some(b"SAME_UPPER") => true,
+        Some(b"SAME_LOWER") => false,
+        _ => return,
+    };
+    let weight = initializers.iter().find(|initializer| node.input.get(1) == Some(&initializer.name));
+    let kernel = attribute("kernel_shape").map(|attribute| &attribute.ints[..]);
+    let kernel = kernel.or_else(|| weight.and_then(|weight| weight.dims.get(2..)));
+    let Some(kernel) = kernel.filter(|_| attribute("output_shape").is_none()) else { return };
+    let number = |name: &str, axis: usize, default: i64| {
+        attribute(name).and_then(|attribute| attribute.ints.get(axis)).copied().unwrap_or(default)
+    };
+    let pads = kernel.iter().enumerate().map(|(axis, length)| {
+        let reach = length.saturating_sub(1).saturating_mul(number("dilations", axis, 1)).saturating_add(1);
+        let reach = reach.saturating_add(number("output_padding", axis, 0));
+        let sum = reach.saturating_sub(number("strides", axis, 1)).max(0);
+        let (less, more) = (sum / 2, sum - sum / 2);
+        if is_upper { (less, more) } else { (more, less) }
+    });
+    let (before, after): (Vec<i64>, Vec<i64>) = pads.unzip();
+    let (name, r#type) = ("pads".to_string(), AttributeType::Ints as i32);
+    let pads = AttributeProto { name, r#type, ints: [before, after].concat(), ..Default::default() };
+    node.attribute.retain(|attribute| !["auto_pad", "pads"].contains(&attribute.name.as_str()));
+    node.attribute.push(pads);
 }
 
 /// Replaces the ends of each Slice of a tensor `x` behind [`SHAPED_BY_VALUES`] by `Min(ends, Gather(Shape(x), axes))`.

@@ -135,6 +135,39 @@ def test_pads_crop_and_wrap(mode, pads, axes, tmp_path):
     assert observed(tmp_path / "q.json", "c") == pytest.approx([reference.min(), reference.max()], rel=1e-5)
 
 
+@pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize(("kernel", "stride", "output_padding"), [(2, 2, 0), (3, 2, 0), (4, 2, 0), (3, 2, 1), (2, 3, 1)])
+def test_a_transposed_convolution_pads_itself(kernel, stride, output_padding, auto_pad, tmp_path):
+    """The engine's own operator takes no kernel below the stride, and ignores `output_padding`."""
+    rng = np.random.default_rng(12)
+    path, w = tmp_path / "model.onnx", rng.standard_normal((4, 4, kernel, kernel)).astype(np.float32)
+    up = {"auto_pad": auto_pad, "strides": [stride] * 2, "output_padding": [output_padding] * 2}
+    save(path, [("ConvTranspose", ["x", "w"], "u", up), ("Conv", ["u", "one"], "y", {})],
+         {"w": w, "one": np.ones((1, 4, 1, 1), np.float32)}, {"x": (1, 4, 5, 5)}, ("y", "u"))
+    x = rng.standard_normal((8, 4, 5, 5)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    mqq("calibrate", path, "-b", "onnxruntime", "--data", tmp_path / "x.npy", "--methods", "none", "--observer", "max",
+        "-o", tmp_path / "q.onnx", "--quiet")
+    reference = run(path, [{"x": one[None]} for one in x])[1]
+    assert observed(tmp_path / "q.json", "u") == pytest.approx([reference.min(), reference.max()], rel=1e-5)
+
+
+def test_nodes_of_one_name(tmp_path):
+    """Each Gemm becomes several nodes of the engine, named after it."""
+    rng = np.random.default_rng(13)
+    path, output = tmp_path / "model.onnx", tmp_path / "quantized.onnx"
+    draw = lambda *shape: rng.standard_normal(shape).astype(np.float32)
+    save(path, [("Gemm", ["x", "w", "b"], "a", {}), ("Gemm", ["a", "w", "b"], "y", {})], {"w": draw(C, C), "b": draw(C)}, {"x": (1, C)})
+    model = onnx.load(path)
+    for node in model.graph.node:
+        node.name = "same"
+    onnx.save(model, path)
+    samples = [{"x": draw(1, C)} for _ in range(16)]
+    np.save(tmp_path / "x.npy", np.concatenate([sample["x"] for sample in samples]))
+    mqq("calibrate", path, "-b", "onnxruntime", "--data", tmp_path / "x.npy", "-o", output, "--quiet")
+    assert sqnr_db(run(path, samples)[0], run(output, samples)[0]) > 25
+
+
 def test_a_normalization_in_training_mode_is_named(tmp_path):
     """Up to operator set 13 outputs for the statistics mean training, also where the graph is upgraded past it."""
     path, value = tmp_path / "model.onnx", lambda name, shape: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
