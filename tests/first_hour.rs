@@ -621,6 +621,18 @@ fn errors_of_options_and_formats_have_advice() {
         2,
         "`.`: is a directory, expected a file",
     );
+    let mut emit = calibrate("openvino", &digits(), folder.path());
+    let advice = "hint: docs/formats.md lists the requirements of `ort-flatbuffers`";
+    refused(emit.args(["--emit", "ort-flatbuffers"]), 1, advice);
+    let mut shape = calibrate("tensorrt", &digits(), folder.path());
+    refused(shape.args(["--shape", "input=1x4x8x8"]), 1, "hint: --shape gives numbers to open dimensions");
+    let bad = folder.path().join("bad.npy");
+    fs::write(&bad, "no array").unwrap();
+    let mut skipped = calibrate("tensorrt", &bad, folder.path());
+    refused(skipped.arg("--skip-bad-data"), 1, "hint: docs/guide.md explains how to pass data\n");
+    let advice =
+        "`: is a model, expected a sidecar\nhint: the sidecar of a quantized model is the .json file beside it";
+    refused(mqq().arg("report").arg(repository("fixtures/digits_cnn.onnx")), 1, advice);
 }
 
 #[test]

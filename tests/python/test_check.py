@@ -178,4 +178,8 @@ def test_sarif_holds_the_findings(tmp_path):
     prints = [result["partialFingerprints"]["mqqFinding/v1"] for result in written["results"]]
     assert len(set(prints)) == len(prints)
     [invocation] = written["invocations"]
+    # Without --keep-going the run ends there and leaves no file.
+    (tmp_path / "c.sarif").unlink()
+    command.remove("--keep-going")
+    assert subprocess.run(command, capture_output=True).returncode == 1 and not (tmp_path / "c.sarif").exists()
     assert not invocation["executionSuccessful"] and "bad.onnx" in invocation["toolExecutionNotifications"][0]["message"]["text"]
