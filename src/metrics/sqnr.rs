@@ -5,7 +5,8 @@ use super::energies;
 use super::metric::{Better, Figure, Measure, Metric, SamplePair};
 
 /// `10 log10(sum of float² / sum of (float - quantized)²)` over all values, in dB: [`MAX_DB`] for equal outputs,
-/// -[`MAX_DB`] if a value is NaN or infinite, or without values.
+/// -[`MAX_DB`] if a value is NaN or infinite, or without values. `None` for an output without float samples: its value is
+/// a constant of the graph.
 pub const SQNR: Metric = Metric {
     name: "sqnr",
     title: "SQNR",
@@ -16,7 +17,7 @@ pub const SQNR: Metric = Metric {
     worst: f64::NEG_INFINITY,
     about: "signal over quantization noise, all values of an output together",
     task: None,
-    prepare: |outputs, _| Box::new(Sqnr { n_outputs: outputs.len() }),
+    prepare: |outputs, _| Box::new(Sqnr { have_samples: outputs.iter().map(|of| !of.samples.is_empty()).collect() }),
 };
 
 /// Sums per output: float², error², number of values.
@@ -24,12 +25,13 @@ const N_SUMS: usize = 3;
 
 #[derive(Debug)]
 struct Sqnr {
-    n_outputs: usize,
+    /// Whether each output has float samples. Outputs without any depend on no input, and have no figure.
+    have_samples: Vec<bool>,
 }
 
 impl Measure for Sqnr {
     fn sums(&self, sample: &SamplePair) -> Vec<f64> {
-        let mut sums = vec![0.0; N_SUMS * self.n_outputs];
+        let mut sums = vec![0.0; N_SUMS * self.have_samples.len()];
         for (output_idx, sums) in sums.chunks_exact_mut(N_SUMS).enumerate() {
             let Some(output) = sample.output(output_idx) else { continue };
             let [signal, noise] = energies(output.float, output.quantized);
@@ -46,7 +48,8 @@ impl Measure for Sqnr {
             [signal, error, _] => sqnr_db(signal, error),
             _ => -MAX_DB,
         };
-        sums.chunks_exact(N_SUMS).map(|sums| Some(Figure::of(db(sums)))).collect()
+        let outputs = sums.chunks_exact(N_SUMS).zip(&self.have_samples);
+        outputs.map(|(sums, has_samples)| has_samples.then(|| Figure::of(db(sums)))).collect()
     }
 
     /// Returns the mean over the outputs that differ; [`MAX_DB`] if none differs.

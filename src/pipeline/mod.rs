@@ -33,8 +33,10 @@ use crate::onnx::edit::{ModelEdit, edited};
 use crate::onnx::inputs::{Shapes, has_open_batch, inputs_of, open_inputs};
 use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, ModelProto};
-use crate::place::{OffGrid, Placement, SKIP_SMALL_MATMULS, Selection, WideNodes, is_transformer, place};
-use crate::plan::{QuantPlan, decide, narrow_tensors, off_grid, warning_of_unlike};
+use crate::place::{Placement, SKIP_SMALL_MATMULS, Selection, WideNodes, is_transformer, place};
+use crate::plan::{
+    QuantPlan, decide, narrow_tensors, off_grid, warning_of_negligible, warning_of_off_grid, warning_of_unlike,
+};
 use crate::prepare::{PreparedGraph, prepare_file, raise_opset};
 use crate::progress::Progress;
 use crate::rewrite::rewrite;
@@ -244,10 +246,10 @@ fn finish(
     let statistics = calibration.for_quantizers(&placement);
     let (given, observers) = (request.given(), setup.range_observers());
     let mut decided = decide(model.graph()?, &placement, &statistics, given, setup.scheme, observers)?;
-    let off_grid = match request.scheme.allows_float_nodes() {
-        true => off_grid(model.graph()?, &decided.0, &statistics),
-        false => OffGrid::default(),
-    };
+    let mut off_grid = off_grid(model.graph()?, &decided.0, &statistics);
+    if !request.scheme.allows_float_nodes() {
+        decided.1.extend(warning_of_off_grid(&std::mem::take(&mut off_grid)));
+    }
     let is_on_grids = off_grid.is_empty();
     let known = Known { selection: known.selection.with_off_grid(off_grid), ..known };
     let setup = request.setup(&known, samples.as_ref(), progress);
@@ -392,6 +394,7 @@ fn add_warnings(planned: &mut PlannedModel, calibration: &CalibrationStatistics,
     let PlannedModel { model, placement, plan, warnings, .. } = planned;
     let skipped = calibration.skipped.iter().map(|reason| format!("skipped sample: {reason}"));
     warnings.splice(0..0, skipped);
+    warnings.extend(warning_of_negligible(&plan.weights));
     warnings.extend(warning_of_unlike(model.graph()?, placement, plan));
     for pattern in selection.unmatched(model.graph()?) {
         let graph = model.graph()?;

@@ -47,7 +47,7 @@ pub use assigned::Assigned;
 pub use draft::Draft;
 pub use ends::{NetworkEnd, layers_at_end};
 pub use layer_followers::with_followers;
-pub use off_grid::{OffGrid, has_pole};
+pub use off_grid::{OffGrid, uses_at_poles};
 pub use region::WideNodes;
 pub use small::SKIP_SMALL_MATMULS;
 pub use softmax::SoftmaxRole;

@@ -1,8 +1,10 @@
 //! Tensors that some nodes read as float, because no grid holds their values.
 
 use super::Draft;
+use super::trace::MOVES;
+use crate::onnx::graph::{Edge, GraphIndex};
 use crate::onnx::node;
-use crate::onnx::proto::NodeProto;
+use crate::onnx::proto::GraphProto;
 use std::collections::BTreeSet;
 
 /// Tensors with observed values that no grid holds, by the kind of these values.
@@ -10,7 +12,7 @@ use std::collections::BTreeSet;
 pub struct OffGrid {
     /// Tensors with minus infinity that are not the mask of a Softmax alone. All nodes read them as float.
     pub infinite: BTreeSet<String>,
-    /// Tensors with values other than 0 that a grid rounds to 0. Nodes with a pole at 0 read them as float.
+    /// Tensors with values other than 0 that a grid rounds to 0. Uses at a pole read them as float.
     pub near_zero: BTreeSet<String>,
 }
 
@@ -21,20 +23,48 @@ impl OffGrid {
     }
 }
 
-/// Whether a node gives infinity where this input is 0: the divisor of a Div, and the input of a Reciprocal or Log.
-pub fn has_pole(node: &NodeProto, input_idx: usize) -> bool {
-    node::is_standard(node) && matches!((node.op_type(), input_idx), ("Div", 1) | ("Reciprocal" | "Log", 0))
+/// Operators whose result is 0 where their input is 0, besides [`MOVES`].
+const KEEP_ZERO: &[&str] = &["Abs", "Cast", "Concat", "MaxPool", "Mul", "Neg", "ReduceMax", "Sqrt"];
+
+/// Returns the uses of a tensor where a value of 0 makes a result infinite: the divisor of a Div, the input of a
+/// Reciprocal, a Log, and a Pow with a negative exponent. Uses by operators before these that keep a 0 are included.
+pub fn uses_at_poles(index: &GraphIndex, graph: &GraphProto) -> BTreeSet<Edge> {
+    let mut uses = BTreeSet::new();
+    let mut tensors: BTreeSet<&str> = BTreeSet::new();
+    for (node_idx, node) in graph.node.iter().enumerate().rev().filter(|(_, node)| node::is_standard(node)) {
+        let is_before_pole = node.output.iter().any(|output| tensors.contains(output.as_str()));
+        let op = node.op_type();
+        for (input_idx, name) in node.input.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
+            let is_at_pole = match (op, input_idx) {
+                ("Div", 1) | ("Reciprocal" | "Log", 0) => true,
+                ("Pow", 0) => node.input.get(1).and_then(|exponent| index.floats(exponent)).is_some_and(|exponents| {
+                    exponents.iter().any(|exponent| *exponent < 0.0 || *exponent > 0.0 && is_before_pole)
+                }),
+                ("Div", 0) => is_before_pole,
+                _ => is_before_pole && (KEEP_ZERO.contains(&op) || MOVES.contains(&op) && input_idx == 0),
+            };
+            if is_at_pole {
+                uses.insert((node_idx, input_idx));
+                tensors.insert(name);
+            }
+        }
+    }
+    uses
 }
 
 /// Leaves the uses float that read values which no grid holds. A node with a row in the table stays float with all its
 /// inputs.
 pub(super) fn leave_uses_float(draft: &mut Draft, tensors: &OffGrid) {
+    if tensors.is_empty() {
+        return;
+    }
+    let at_poles = uses_at_poles(&draft.index, draft.graph);
     for (node_idx, node) in draft.graph.node.iter().enumerate() {
         let reason = |input_idx: usize, name: &str| {
             if tensors.infinite.contains(name) {
                 Some("reads minus infinity, which no grid holds")
-            } else if tensors.near_zero.contains(name) && has_pole(node, input_idx) {
-                Some("reads values that a grid rounds to 0, where its result is infinite")
+            } else if tensors.near_zero.contains(name) && at_poles.contains(&(node_idx, input_idx)) {
+                Some("reads values that a grid rounds to 0, where a result is infinite")
             } else {
                 None
             }

@@ -19,10 +19,10 @@ pub use bias::{bias_grids, decide_biases};
 pub use block::least_error;
 pub use integers::Integers;
 pub use mask::Mask;
-pub use off_grid::off_grid;
+pub use off_grid::{off_grid, warning as warning_of_off_grid};
 pub use pairs::Pairs;
 pub use unlike::{narrow_tensors, warning as warning_of_unlike};
-pub use weight::round;
+pub use weight::{round, warning as warning_of_negligible};
 
 use crate::observers::{self, Observer, pot_search};
 use crate::onnx::proto::GraphProto;
@@ -229,12 +229,12 @@ pub fn decide(
     );
     let statistics = weight::with_constant_tables(graph, placement, statistics)?;
     let (mut activations, of_activations) = group::decide(placement, &statistics, given, scheme, observers.activation)?;
-    let (mut weights, of_weights) = weight::decide(graph, placement, scheme, observers.weight)?;
+    let mut weights = weight::decide(graph, placement, scheme, observers.weight)?;
     weight::share(&mut weights, &mut activations);
     let mut plan = QuantPlan { activations, weights, biases: Vec::new() };
     let of_biases = decide_biases(graph, placement, scheme, observers.weight, &mut plan, true)?;
     plan.weights.par_iter_mut().try_for_each(|weight| round(graph, weight))?;
-    Ok((plan, [of_activations, of_weights, of_biases].concat()))
+    Ok((plan, [of_activations, of_biases].concat()))
 }
 
 /// Chooses the parameters of the activations alone, as [`decide`] does.

@@ -1,17 +1,19 @@
 //! Tensors with values that no grid holds.
 
 use super::{PlannedActivation, PlannedWeight, QuantPlan};
-use crate::onnx::graph::Edge;
+use crate::diag::count;
+use crate::onnx::graph::{Edge, GraphIndex};
 use crate::onnx::proto::GraphProto;
 use crate::onnx::tensor;
-use crate::place::{OffGrid, has_pole};
+use crate::place::{OffGrid, uses_at_poles};
 use crate::statistics::TensorStatistics;
 use std::borrow::Borrow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Returns the tensors of a plan with values that their grids do not hold. `statistics` has one entry per activation.
 pub fn off_grid(graph: &GraphProto, plan: &QuantPlan, statistics: &[impl Borrow<TensorStatistics>]) -> OffGrid {
-    let is_at_pole = |&(node_idx, input_idx): &Edge| graph.node.get(node_idx).is_some_and(|n| has_pole(n, input_idx));
+    let at_poles = uses_at_poles(&GraphIndex::new(graph), graph);
+    let is_at_pole = |edge: &Edge| at_poles.contains(edge);
     let mut found = OffGrid::default();
     for (planned, statistic) in plan.activations.iter().zip(statistics) {
         let (tensor, statistic) = (&planned.quantizer.tensor, statistic.borrow());
@@ -23,17 +25,29 @@ pub fn off_grid(graph: &GraphProto, plan: &QuantPlan, statistics: &[impl Borrow<
             found.near_zero.insert(tensor.clone());
         }
     }
-    let mut at_poles = plan.weights.iter().filter(|weight| weight.quantizer.edges.iter().any(is_at_pole)).peekable();
-    if at_poles.peek().is_some() {
+    let mut weights = plan.weights.iter().filter(|weight| weight.quantizer.edges.iter().any(is_at_pole)).peekable();
+    if weights.peek().is_some() {
         let initializers: BTreeMap<&str, _> = graph.initializer.iter().map(|tensor| (tensor.name(), tensor)).collect();
         let is_lost = |weight: &&PlannedWeight| {
             let values = initializers.get(weight.quantizer.tensor.as_str()).and_then(|it| tensor::f32_values(it).ok());
             let values = values.unwrap_or_default();
             values.iter().zip(weight.dequantized()).any(|(value, on_grid)| *value != 0.0 && on_grid == 0.0)
         };
-        found.near_zero.extend(at_poles.filter(is_lost).map(|weight| weight.quantizer.tensor.clone()));
+        found.near_zero.extend(weights.filter(is_lost).map(|weight| weight.quantizer.tensor.clone()));
     }
     found
+}
+
+/// Returns a warning about the first tensor with values that its grid does not hold, for tables that leave no node
+/// float.
+pub fn warning(found: &OffGrid) -> Option<String> {
+    let others = |n: usize| if n > 1 { format!(" (and {})", count(n - 1, "more tensor")) } else { String::new() };
+    let of = |tensors: &BTreeSet<String>, why: &str| {
+        let first = tensors.first()?;
+        Some(format!("tensor `{first}`{}: {why}, and the table leaves no node float", others(tensors.len())))
+    };
+    of(&found.infinite, "has minus infinity, which no grid holds")
+        .or_else(|| of(&found.near_zero, "has values that its grid rounds to 0, where a result is infinite"))
 }
 
 /// Whether values within a step of 0 were observed. Without a histogram, whether the range has such values.

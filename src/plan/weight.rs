@@ -66,13 +66,11 @@ pub(super) fn decide(
     placement: &Placement,
     scheme: &Scheme,
     observer: &Observer,
-) -> Result<(Vec<PlannedWeight>, Vec<String>)> {
+) -> Result<Vec<PlannedWeight>> {
     let planned = |quantizer: &WeightQuantizer| planned(graph, quantizer, &scheme.types[&quantizer.qtype], observer);
     // Of several errors, the first in the order of the weights is returned.
     let weights: Vec<Result<PlannedWeight>> = placement.weights.par_iter().map(planned).collect();
-    let weights: Vec<PlannedWeight> = weights.into_iter().collect::<Result<_>>()?;
-    let warnings = warning(&weights).into_iter().collect();
-    Ok((weights, warnings))
+    weights.into_iter().collect()
 }
 
 /// Returns the statistics of activations, extended by the values of constant tables that share an activation's
@@ -149,8 +147,8 @@ fn planned(
     Ok(planned)
 }
 
-/// Returns a warning about weights with negligible slices.
-fn warning(weights: &[PlannedWeight]) -> Option<String> {
+/// Returns a warning about weights with negligible slices; `None` without such weights.
+pub fn warning(weights: &[PlannedWeight]) -> Option<String> {
     let mut found = weights.iter().filter(|weight| !weight.negligible.is_empty() && weight.params.len() > 1);
     let PlannedWeight { quantizer, params, negligible, .. } = found.next()?;
     let slices = if quantizer.block.is_some() { "blocks" } else { "channels" };

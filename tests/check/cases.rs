@@ -139,6 +139,21 @@ pub const CASES: &[Case] = &[
         expected: &["int16 in opset 13", "21 or later, or the domain com.microsoft"],
     },
     Case {
+        call: "",
+        rule: "layer_form",
+        breaks: |m| {
+            node(m, "c").input[0] = "x_q".into();
+            graph(m).node.retain(|node| node.output[0] != "x_dq");
+        },
+        expected: &["(Conv): `x_q`: input is int8, expected float: the output of a DequantizeLinear"],
+    },
+    Case {
+        call: "",
+        rule: "layer_form",
+        breaks: |m| replace(m, tensor::from_integers("w_q", tensor::DataType::Int8, &[16, 16], &[0; 256]).unwrap()),
+        expected: &["(Conv): `w_dq`: shape of the weight is [16, 16], expected 3 axes or more"],
+    },
+    Case {
         call: "{ operator_set: { min: 13 } }",
         rule: "operator_set",
         breaks: |m| m.opset_import[0].version = Some(12),

@@ -3,11 +3,36 @@
 use crate::support::GraphBuilder;
 use mqq::backends;
 use mqq::observers::by_spelling;
+use mqq::onnx::graph::GraphIndex;
 use mqq::onnx::proto::ModelProto;
 use mqq::onnx::value_info::{ValueInfo, ValueInfos};
-use mqq::place::{OffGrid, Placement, Selection, place};
+use mqq::place::{OffGrid, Placement, Selection, place, uses_at_poles};
 use mqq::plan::{Observers, decide, off_grid};
 use mqq::statistics::TensorStatistics;
+
+#[test]
+fn operators_before_a_pole_that_keep_a_zero_count() {
+    let uses = |nodes: &[(&str, &[&str], &str)]| {
+        let mut g = GraphBuilder::new(17);
+        g.input("x", &[1, 4]);
+        g.values("minus", &[], &[-0.5]);
+        g.values("two", &[], &[2.0]);
+        nodes.iter().for_each(|(op, inputs, output)| g.op(op, inputs, output));
+        g.output(nodes.last().unwrap().2);
+        let model = g.build();
+        let graph = model.graph.as_ref().unwrap();
+        let uses = uses_at_poles(&GraphIndex::new(graph), graph);
+        uses.into_iter().map(|(node, input)| graph.node[node].input[input].clone()).collect::<Vec<_>>()
+    };
+    let log: (&str, &[&str], &str) = ("Log", &["a"], "y");
+    assert_eq!(uses(&[("Abs", &["x"], "a"), log]), ["x", "a"]);
+    assert_eq!(uses(&[("Pow", &["x", "two"], "a"), log]), ["x", "a"]);
+    assert_eq!(uses(&[("Pow", &["x", "minus"], "y")]), ["x"]);
+    assert_eq!(uses(&[("Sqrt", &["x"], "a"), ("Transpose", &["a"], "b"), ("Div", &["x", "b"], "y")]), ["x", "a", "b"]);
+    // The sum of a number and 0 is not 0.
+    assert_eq!(uses(&[("Add", &["x", "two"], "a"), log]), ["a"]);
+    assert!(uses(&[("Pow", &["x", "two"], "y")]).is_empty());
+}
 
 /// A gate `s`, by which `a` is divided.
 fn model(op: &str) -> ModelProto {

@@ -109,6 +109,16 @@ fn the_mean_sqnr_is_over_outputs_that_differ() {
 }
 
 #[test]
+fn a_constant_output_has_no_sqnr() {
+    let near = || compared("a", &[1, 2], &[(&[3.0, 4.0], &[3.0, 4.5])]);
+    let constant = || compared("anchors", &[1, 2], &[]);
+    let measured = measured(&[SQNR], &[constant(), near()]);
+    assert_eq!(measured.figures(SQNR)[0], None);
+    assert_near(measured.mean(SQNR).unwrap(), 20.0);
+    assert_near(measured.worst(SQNR).unwrap(), 20.0);
+}
+
+#[test]
 fn an_sqnr_ends_at_200_db() {
     assert_eq!(figure(SQNR, &[1, 1], &[(&[1e-30], &[1e30])]), -MAX_DB);
     assert_eq!(figure(SQNR, &[1, 2], &[(&[1e30, 0.0], &[1e30, 1e-30])]), MAX_DB);

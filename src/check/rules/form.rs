@@ -19,6 +19,80 @@ pub const LINEAR_FORM: Check = Check {
     ..Check::DEFAULT
 };
 
+/// Layers must be valid ONNX.
+pub const LAYER_FORM: Check = Check {
+    name: "layer_form",
+    about: "layers and activation functions read floats, and the weights of Conv, ConvTranspose and Gemm have the rank of the operator",
+    is_universal: true,
+    run: layer_form,
+    ..Check::DEFAULT
+};
+
+/// Operators that ONNX defines for floats alone, or for floats and integers of 32 bits and more, with the number of
+/// inputs that this is about.
+const FLOAT_INPUTS: &[(&str, usize)] = &[
+    ("AveragePool", 1),
+    ("BatchNormalization", 1),
+    ("Conv", 3),
+    ("ConvTranspose", 3),
+    ("Elu", 1),
+    ("Exp", 1),
+    ("GRU", 3),
+    ("Gelu", 1),
+    ("Gemm", 3),
+    ("GlobalAveragePool", 1),
+    ("GlobalMaxPool", 1),
+    ("GroupNormalization", 3),
+    ("HardSigmoid", 1),
+    ("HardSwish", 1),
+    ("InstanceNormalization", 3),
+    ("LSTM", 3),
+    ("LayerNormalization", 3),
+    ("LeakyRelu", 1),
+    ("Log", 1),
+    ("LogSoftmax", 1),
+    ("MatMul", 2),
+    ("Mish", 1),
+    ("RMSNormalization", 2),
+    ("RNN", 3),
+    ("Reciprocal", 1),
+    ("Selu", 1),
+    ("Sigmoid", 1),
+    ("Softmax", 1),
+    ("Softplus", 1),
+    ("Sqrt", 1),
+    ("Tanh", 1),
+];
+
+/// Element types of up to 16 bits, and 4 bits.
+const NARROW: &[i32] = &[2, 3, 4, 5, 21, 22];
+
+fn layer_form(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
+    for node in graph.graph.node.iter().filter(|node| node::is_standard(node)) {
+        let n_inputs = FLOAT_INPUTS.iter().find(|(op, _)| *op == node.op_type()).map_or(0, |(_, n)| *n);
+        for name in node.input.iter().take(n_inputs).filter(|name| !name.is_empty()) {
+            let quantize = graph.qdq_of(name).filter(|qdq| qdq.operator == QdqOperator::Quantize);
+            let stored = graph.constant(name).map(|tensor| tensor.data_type());
+            let data_type = quantize.map_or(stored, |qdq| qdq.data_type);
+            if let Some(data_type) = data_type.filter(|data_type| NARROW.contains(data_type)) {
+                let expected = "float: the output of a DequantizeLinear";
+                report.add(Finding::new("input", type_name(data_type), expected).at(node).on(name));
+            }
+        }
+        let weight = node.input.get(1).filter(|_| graph.is_constant(&node.input[1]));
+        let stored = weight.and_then(|name| graph.shape(graph.dequantize_of(name).map_or(name, |qdq| qdq.input)));
+        let Some(shape) = stored else { continue };
+        let (fits, expected) = match node.op_type() {
+            "Gemm" => (shape.len() == 2, "2 axes"),
+            "Conv" | "ConvTranspose" => (shape.len() >= 3, "3 axes or more"),
+            _ => continue,
+        };
+        if !fits {
+            report.add(Finding::new("shape of the weight", format!("{shape:?}"), expected).at(node).on(&node.input[1]));
+        }
+    }
+}
+
 /// Returns the first version of the default operator set in which Q or DQ accepts the type.
 fn since(data_type: i32, operator: QdqOperator) -> Option<i64> {
     Some(match data_type {

@@ -75,6 +75,7 @@ pub const CHECKS: &[Check] = &[
     model::QDQ_ONLY,
     model::STATIC_INPUTS,
     form::LINEAR_FORM,
+    form::LAYER_FORM,
     products::NBITS_FORM,
     scales::POSITIVE_SCALES,
     finite::FINITE_VALUES,
