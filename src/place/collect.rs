@@ -1,6 +1,9 @@
 //! Turns the marks into the placement: activations, weights, biases, and the nodes that stay float.
 
 use super::draft::Mark;
+use super::gates::SKIP_FUSED_GATES;
+use super::outputs::QUANTIZE_OUTPUTS;
+use super::trace::{BINARY, POINTWISE};
 use super::{
     ActivationQuantizer, BiasQuantizer, Draft, Edge, FloatCause, FloatNode, Placement, WeightQuantizer, node_name,
     softmax,
@@ -217,7 +220,11 @@ impl<'a> Draft<'a> {
             }
             let float = match self.float.get(&node_idx) {
                 Some(Mark { rule, reason }) => {
-                    FloatNode { node: node_idx, cause: FloatCause::Rule, rule, reason: reason.clone() }
+                    let is_gate = *rule == SKIP_FUSED_GATES.name;
+                    let layer =
+                        is_gate.then(|| self.fuses_into(node_idx).or_else(|| self.elementwise_before(node_idx)));
+                    let cause = layer.flatten().map_or(FloatCause::Rule, FloatCause::Fused);
+                    FloatNode { node: node_idx, cause, rule, reason: reason.clone() }
                 }
                 None => {
                     let cause = self.why_untouched(node_idx);
@@ -239,13 +246,39 @@ impl<'a> Draft<'a> {
 
     fn why_untouched(&self, node_idx: usize) -> FloatCause {
         let node = &self.graph.node[node_idx];
-        let passed = || self.before_quantizer.get(&node_idx).copied();
-        let backbone = node.output.first().and_then(|output| self.backbone(output)).or_else(passed);
-        // A layer with only its weight quantized computes in float: nothing is fused to it.
-        match backbone.filter(|backbone| !self.weights_alone.contains(backbone)) {
-            Some(backbone) => FloatCause::Fused(backbone),
+        let fuses_into = match POINTWISE.contains(&node.op_type()) {
+            true => self.fuses_into(node_idx).or_else(|| self.elementwise_before(node_idx)),
+            false => self.fuses_into(node_idx),
+        };
+        // A table that quantizes the output of a layer behind certain operators quantizes it in front of all others.
+        let mut outputs = self.scheme.placement.iter().filter(|call| call.rule == QUANTIZE_OUTPUTS.name);
+        let is_fused = outputs.all(|call| call.lists("past", node.op_type()));
+        match self.before_quantizer.get(&node_idx).copied().or(fuses_into.filter(|_| is_fused)) {
+            Some(layer) => FloatCause::Fused(layer),
             None if !self.scheme.ops.contains_key(node.op_type()) => FloatCause::NotListed,
             None => FloatCause::Alone,
         }
+    }
+
+    /// Returns the layer that the node is fused to. A layer with only its weight quantized computes in float: nothing is
+    /// fused to it.
+    fn fuses_into(&self, node_idx: usize) -> Option<usize> {
+        let backbone = self.backbone(self.graph.node[node_idx].output.first()?);
+        backbone.filter(|backbone| !self.weights_alone.contains(backbone))
+    }
+
+    /// Returns the quantized Add, Mul or other [`BINARY`] operator whose result the node reads, directly or through
+    /// other activation functions.
+    fn elementwise_before(&self, node_idx: usize) -> Option<usize> {
+        let before = |node_idx: &usize| {
+            let mut inputs = self.graph.node[*node_idx].input.iter().filter(|name| !self.is_constant(name));
+            self.index.producer_idx(inputs.next()?)
+        };
+        let passes = |&node_idx: &usize| {
+            let op = self.graph.node[node_idx].op_type();
+            !self.is_quantized(node_idx) && (POINTWISE.contains(&op) || op == "Mul")
+        };
+        let first = std::iter::successors(before(&node_idx), before).find(|node_idx| !passes(node_idx))?;
+        Some(first).filter(|&it| self.is_quantized(it) && BINARY.contains(&self.graph.node[it].op_type()))
     }
 }

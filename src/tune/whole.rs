@@ -1,6 +1,6 @@
 //! Compares the network with all changes to the network without changes.
 
-use super::accept::{LEAST_OVERLAP, WHOLE};
+use super::accept::{LEAST_OVERLAP, LOW_OVERLAP, WHOLE};
 use super::outcome::MethodOutcome;
 use super::setup::{PlannedModel, Setup};
 use super::tuning::Tuned;
@@ -104,8 +104,18 @@ fn warning(measured: &Measurement, scheme: &Scheme) -> Option<String> {
             "the float network has the same outputs for all {n} held-out samples, so accuracy cannot be measured: check the data and --preprocess"
         ));
     }
-    let lowest = Lowest::of(measured).filter(|lowest| lowest.figure < LEAST_OVERLAP)?;
+    let lowest = Lowest::of(measured).filter(|lowest| lowest.figure < LOW_OVERLAP)?;
+    let is_far = lowest.figure < LEAST_OVERLAP;
     let (lowest, db) = (lowest.spelled(), measured.mean(SQNR).unwrap_or_default());
+    if !is_far {
+        // Other tables have their own warning by the rescue.
+        return scheme.mixed.contains_key(FLOAT).then(|| {
+            format!(
+                "the quantized outputs differ from the float ones: {lowest} (SQNR {db:.2} dB) on {n} held-out samples, expected {LOW_OVERLAP} or more; \
+                 try --keep-float 8, or --rescue 20 for more layers in float; mqq compare measures the task"
+            )
+        });
+    }
     let way_out = match &scheme.wider {
         _ if scheme.mixed.contains_key(FLOAT) => "try --keep-float 8, or check --preprocess".to_string(),
         Some(wider) => format!("try --backend {wider}, which has 16 bits, or check --preprocess"),

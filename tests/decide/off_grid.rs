@@ -17,7 +17,7 @@ fn operators_before_a_pole_that_keep_a_zero_count() {
         g.input("x", &[1, 4]);
         g.values("minus", &[], &[-0.5]);
         g.values("two", &[], &[2.0]);
-        nodes.iter().for_each(|(op, inputs, output)| g.op(op, inputs, output));
+        nodes.iter().for_each(|(op, inputs, output)| _ = g.op(op, inputs, output));
         g.output(nodes.last().unwrap().2);
         let model = g.build();
         let graph = model.graph.as_ref().unwrap();
