@@ -258,6 +258,14 @@ impl DetectHead {
         let has_signs = |rows: PartRows| rows.values.iter().any(|x| *x < 0.0) && rows.values.iter().any(|x| *x > 0.0);
         whole && parts.iter().all(sound) && coefficients.is_none_or(|rows| rows.is_ok_and(has_signs))
     }
+
+    /// Returns the number of rows in which the last of several scores is the largest.
+    fn n_last(&self, outputs: &[OutputView]) -> Option<usize> {
+        let (scores, _) = self.split_scores(outputs).ok()?;
+        let rows = scores.rows(outputs).ok()?;
+        let is_last = |row: &[f32]| row.split_last().is_some_and(|(last, others)| others.iter().all(|x| x < last));
+        Some((0..rows.n_rows()).filter(|&row_idx| rows.n_columns > 1 && is_last(rows.row(row_idx))).count())
+    }
 }
 
 impl HeadKind for DetectHead {
@@ -309,7 +317,7 @@ impl HeadKind for DetectHead {
     fn recognizes(&self, images: &[Vec<OutputView>], input: Option<[usize; 2]>) -> Option<String> {
         let [height, width] = input?;
         let (mut n_rows, mut n_best, mut strides) = (0, 0, Vec::new());
-        let (mut n_all, mut n_counting) = (0, 0);
+        let (mut n_all, mut n_counting, mut n_last) = (0, 0, 0);
         for outputs in images {
             let candidates = self.candidates(outputs, input).ok()?;
             n_rows = candidates.all.len();
@@ -318,6 +326,7 @@ impl HeadKind for DetectHead {
             if n_rows == 0 || !has_cells || !self.has_sound_scores(outputs) || self.check_points(outputs).is_err() {
                 return None;
             }
+            n_last += self.n_last(outputs)?;
             let [w, h] = if self.normalized { [1.0; 2] } else { [width as f32, height as f32] };
             let is_about = |detection: &&Detection| {
                 let [left, top, right, bottom] = detection.corners;
@@ -346,6 +355,12 @@ impl HeadKind for DetectHead {
         let lies_anyway = self.form.has_cells() && self.form.has_anchors();
         let is_rare = n_counting > 0 && n_counting as f32 <= MOST_COUNTING * n_all as f32;
         if n_best == 0 || lies_anyway && !is_rare {
+            return None;
+        }
+        // Most rows of a set of boxes without suppression stand for no box.
+        let is_set = self.nms.is_none() && self.scores.activation != HeadActivation::None;
+        let is_none_last = 2 * n_last > n_all;
+        if is_set && (is_none_last != (self.background == Some(Background::Last)) || 2 * n_counting > n_all) {
             return None;
         }
         let outputs = images.first()?;

@@ -1,9 +1,11 @@
 //! The cosine of the angle between two networks' outputs.
 
+use super::layout::FloatOutput;
 use super::metric::{Better, Figure, Measure, Metric, SamplePair};
 use super::value_and_error;
 
-/// Cosine of the angle between both networks' outputs, mean over the samples; -1 if a value is NaN or infinite.
+/// Cosine of the angle between both networks' outputs, mean over the samples; -1 if a value is NaN or infinite. `None`
+/// for outputs of one value.
 pub const COSINE: Metric = Metric {
     name: "cosine",
     title: "cosine",
@@ -14,7 +16,7 @@ pub const COSINE: Metric = Metric {
     worst: -1.0,
     about: "cosine of the angle between the outputs, mean over the samples",
     task: None,
-    prepare: |outputs, _| Box::new(Cosine { n_outputs: outputs.len() }),
+    prepare: |outputs, _| Box::new(Cosine { have_angles: outputs.iter().map(has_angle).collect() }),
 };
 
 /// Sums per output: cosines, samples.
@@ -22,7 +24,12 @@ const N_SUMS: usize = 2;
 
 #[derive(Debug)]
 struct Cosine {
-    n_outputs: usize,
+    /// Whether each output has more than one value.
+    have_angles: Vec<bool>,
+}
+
+fn has_angle(output: &FloatOutput) -> bool {
+    output.samples.iter().all(|values| values.len() != 1)
 }
 
 /// Returns the cosine of two vectors: 1 if both are 0, 0 if one is 0, NaN if a value is NaN or infinite. An infinity at
@@ -49,14 +56,15 @@ impl Measure for Cosine {
             Some(output) => [cosine(output.float, output.quantized), 1.0],
             None => [0.0; N_SUMS],
         };
-        (0..self.n_outputs).flat_map(of).collect()
+        (0..self.have_angles.len()).flat_map(of).collect()
     }
 
     fn figures(&self, sums: &[f64]) -> Vec<Option<Figure>> {
-        let figure = |sums: &[f64]| {
+        let figure = |(sums, has_angle): (&[f64], &bool)| {
             let mean = sums[0] / sums[1];
-            (sums[1] > 0.0).then(|| Figure::of(if mean.is_finite() { mean.clamp(-1.0, 1.0) } else { -1.0 }))
+            (*has_angle && sums[1] > 0.0)
+                .then(|| Figure::of(if mean.is_finite() { mean.clamp(-1.0, 1.0) } else { -1.0 }))
         };
-        sums.chunks_exact(N_SUMS).map(figure).collect()
+        sums.chunks_exact(N_SUMS).zip(&self.have_angles).map(figure).collect()
     }
 }

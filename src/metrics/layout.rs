@@ -130,8 +130,9 @@ fn are_logits<'r>(rows: impl Iterator<Item = &'r [f32]>, n: usize) -> bool {
 /// has one value per sample. The first of two or more axes is the batch.
 ///
 /// The measure is the mean squared difference of neighbors divided by twice the variance. It is about 1 for independent
-/// values, and near 0 along an axis of an image. An output [N, many rows, 1] has one channel, and one of
-/// [N, many rows, few values] has its channels last unless its values are smooth there.
+/// values, and near 0 along an axis of an image. An output [N, many rows, few values] has its channels last unless its
+/// values are smooth there. One of [N, many rows, 1] has one channel if its values are smooth along the rows; otherwise
+/// the rows are features.
 pub fn channel_axis(shape: &[usize], samples: &[&[f32]]) -> Option<usize> {
     axis_of(&samples.iter().map(|values| (shape, *values)).collect::<Vec<_>>())
 }
@@ -154,7 +155,7 @@ fn axis_of(samples: &[Shaped]) -> Option<usize> {
     {
         let last = all.iter().copied().find(|&(axis, _)| axis == 2);
         match last {
-            None if n_last == 1 => return None,
+            None if roughness < ROUGH_ENOUGH => return None,
             Some((last, of_last)) if of_last >= ROUGH_ENOUGH * roughness => return Some(last),
             _ => {}
         }

@@ -33,6 +33,8 @@ pub const OVERLAP: Metric = Metric {
     prepare: |outputs, _| Box::new(Overlap::new(outputs)),
 };
 
+/// Minimum rows of an output of boxes.
+const MIN_BOXES: usize = 32;
 /// Kurtosis above which a channel is sparse.
 const SPARSE: f64 = 10.0;
 /// Variance up to which a channel is dead, relative to the largest variance of the output's channels.
@@ -83,7 +85,8 @@ struct ChannelShape {
 
 impl Overlap {
     fn new(outputs: &[FloatOutput]) -> Overlap {
-        let (outputs, groups) = outputs.iter().map(OutputChannels::of).unzip();
+        let of = |output: &FloatOutput| OutputChannels::of(output, beside_boxes(output, outputs));
+        let (outputs, groups) = outputs.iter().map(of).unzip();
         Overlap { outputs, groups }
     }
 
@@ -98,8 +101,22 @@ impl Overlap {
     }
 }
 
+/// Returns the channel axis of an output [N, rows, channels] or [N, channels, rows] beside boxes [N, rows, 4]: the rows
+/// are the same cells of the image. `None` for other outputs, and where both axes have this length.
+fn beside_boxes(output: &FloatOutput, outputs: &[FloatOutput]) -> Option<usize> {
+    let &[_, a, b] = output.shape else { return None };
+    let is_boxes = |other: &&FloatOutput| other.about.is_float && matches!(other.shape, [_, n, 4] if *n >= MIN_BOXES);
+    let has_rows = |n: usize| outputs.iter().filter(is_boxes).any(|boxes| boxes.shape[1] == n);
+    match (has_rows(a), has_rows(b)) {
+        (true, false) => Some(2),
+        (false, true) => Some(1),
+        _ => None,
+    }
+}
+
 impl OutputChannels {
-    fn of(output: &FloatOutput) -> (Option<OutputChannels>, OutputGroups) {
+    /// Returns the channels along `axis`; along the detected axis if that is `None`.
+    fn of(output: &FloatOutput, axis: Option<usize>) -> (Option<OutputChannels>, OutputGroups) {
         let mut groups = OutputGroups { output: output.about.name.clone(), axis: None, groups: Vec::new() };
         let samples = &output.samples;
         let is_constant = samples.len() > 1 && samples.windows(2).all(|pair| pair[0] == pair[1]);
@@ -108,7 +125,7 @@ impl OutputChannels {
         }
         let is_fixed = |axis: usize| output.shapes.iter().all(|shape| shape[axis] == output.shape[axis]);
         let given = output.about.channel_axis.filter(|&axis| axis < output.shape.len() && is_fixed(axis));
-        groups.axis = given.or_else(|| output.channel_axis());
+        groups.axis = given.or(axis.filter(|&axis| is_fixed(axis))).or_else(|| output.channel_axis());
         let n = groups.axis.map_or(1, |axis| output.shape[axis]);
         let run_length =
             |sample: usize| run_length(output.shapes.get(sample).copied().unwrap_or(output.shape), groups.axis);

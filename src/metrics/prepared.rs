@@ -22,6 +22,8 @@ pub struct PreparedMetrics {
     head: Option<TaskHead>,
     /// Whether every output of the float network is the same for all samples.
     is_constant: bool,
+    /// For each output, whether a TopK or non-maximum suppression chooses its rows.
+    are_selected: Vec<bool>,
 }
 
 /// The sums of each prepared metric over one or more samples.
@@ -38,7 +40,14 @@ impl PreparedMetrics {
             outputs: outputs.iter().map(|output| output.about.name.clone()).collect(),
             head: head.cloned(),
             is_constant: n_samples > 1 && outputs.iter().all(is_same),
+            are_selected: outputs.iter().map(|output| output.about.is_selected).collect(),
         }
+    }
+
+    /// Whether a TopK or non-maximum suppression chooses the rows of each output. Their order then depends on scores, so
+    /// that equal rows of two networks need not be in the same place.
+    pub fn are_selected(&self) -> &[bool] {
+        &self.are_selected
     }
 
     /// Returns the outputs' names.

@@ -10,15 +10,13 @@ use crate::metrics::{Gain, Measurement};
 use crate::place::{NetworkEnd, layers_at_end, with_followers};
 use crate::plan::Observers;
 use crate::scheme::{FLOAT, Scheme};
-use crate::tune::accept::{BROKEN, INSERTION};
+use crate::tune::accept::{BROKEN, FINE, INSERTION};
 use crate::tune::{Evaluation, MethodOutcome, PlannedModel, Setup};
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Instant;
 
-/// Overlap from which a network needs no rescue. Figures: docs/design/mixed-precision.md.
-const FINE: f64 = 0.9;
 /// Minimum samples for the choice of layers.
 const MIN_SAMPLES: usize = 8;
 /// Share of the error of all layers below which a group of layers is not split.

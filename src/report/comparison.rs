@@ -40,6 +40,9 @@ pub struct OutputReport {
     pub axis: Option<usize>,
     /// The overlap of each group of channels.
     pub groups: Vec<GroupReport>,
+    /// Whether a TopK or non-maximum suppression chooses the output's rows.
+    #[serde(skip)]
+    pub is_selected: bool,
 }
 
 /// The overlap of a group of channels.
@@ -149,6 +152,7 @@ pub fn outputs(comparison: &Comparison) -> Vec<OutputReport> {
             metrics: of_outputs().filter_map(number).collect(),
             axis: found.and_then(|found| found.axis),
             groups: groups.map(|(group, &overlap)| GroupReport { group: group.clone(), overlap }).collect(),
+            is_selected: measured.prepared().are_selected()[output_idx],
         }
     };
     measured.prepared().outputs().iter().enumerate().map(of).collect()
@@ -183,7 +187,13 @@ pub fn comparison(report: &OutputReport) -> String {
     let lowest = lowest.filter(|_| is_known && report.groups.len() > 1);
     let lowest = lowest
         .map(|lowest| format!("; lowest overlap {} of {}", OVERLAP.with_unit(lowest.overlap), lowest.group.describe()));
-    format!("{}: {}{}{}", report.tensor, parts.join(", "), lowest.unwrap_or_default(), top1.unwrap_or_default())
+    let selected = report.is_selected && report.sqnr_db.is_some();
+    let order = if selected {
+        "; a TopK or NonMaxSuppression chooses its rows, and another order counts as errors here"
+    } else {
+        ""
+    };
+    format!("{}: {}{}{}{order}", report.tensor, parts.join(", "), lowest.unwrap_or_default(), top1.unwrap_or_default())
 }
 
 /// Returns the line on an output's groups of channels, as the overlap uses them.

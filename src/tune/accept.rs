@@ -40,6 +40,8 @@ pub const WHOLE: Acceptance = Acceptance { gain: -1.0, least_share: 0.0, is_seco
 
 /// Overlap below which a network keeps little of the float outputs. Figures: docs/design/evaluation.md.
 pub const LEAST_OVERLAP: f64 = 0.3;
+/// Overlap from which a network needs no rescue. Figures: docs/design/mixed-precision.md.
+pub const FINE: f64 = 0.9;
 /// Overlap below which a warning names the steps that gain accuracy.
 pub const LOW_OVERLAP: f64 = 0.7;
 /// Overlap below which nothing useful is left of a network. Figures: docs/design/evaluation.md.

@@ -1,6 +1,6 @@
 //! Compares the network with all changes to the network without changes.
 
-use super::accept::{LEAST_OVERLAP, LOW_OVERLAP, WHOLE};
+use super::accept::{FINE, LEAST_OVERLAP, LOW_OVERLAP, WHOLE};
 use super::outcome::MethodOutcome;
 use super::setup::{PlannedModel, Setup};
 use super::tuning::Tuned;
@@ -104,7 +104,17 @@ fn warning(measured: &Measurement, scheme: &Scheme) -> Option<String> {
             "the float network has the same outputs for all {n} held-out samples, so accuracy cannot be measured: check the data and --preprocess"
         ));
     }
-    let lowest = Lowest::of(measured).filter(|lowest| lowest.figure < LOW_OVERLAP)?;
+    let lowest = Lowest::of(measured)?;
+    if let (None, true) = (measured.prepared().head(), lowest.figure < FINE)
+        && let Some(output_idx) = measured.prepared().are_selected().iter().position(|is_selected| *is_selected)
+    {
+        let (name, lowest) = (&measured.prepared().outputs()[output_idx], lowest.spelled());
+        return Some(format!(
+            "output `{name}`: a TopK or NonMaxSuppression chooses its rows, and no single built-in head fits, so {lowest} counts rows in another \
+             order as errors: name the head with --head (docs/tasks.md)"
+        ));
+    }
+    let lowest = Some(lowest).filter(|lowest| lowest.figure < LOW_OVERLAP)?;
     let is_far = lowest.figure < LEAST_OVERLAP;
     let (lowest, db) = (lowest.spelled(), measured.mean(SQNR).unwrap_or_default());
     if !is_far {

@@ -249,7 +249,8 @@ fn inputs_must_agree_on_the_number_of_samples() {
     write_npz_stored(&folder.path().join("a.npz"), &arrays);
     assert_eq!(
         message(open(&folder, &["a.npz"], &two_inputs()), &folder),
-        "`a.npz`: input `image` has 2 samples, expected 3 as for input `size`, or 1"
+        "`a.npz`: input `image` has 2 samples, expected 3 as for input `size`, or 1\n\
+         hint: docs/guide.md explains how to pass data"
     );
     fs::write(folder.path().join("a.npy"), npy_f32(&[2, 2], &count(4))).unwrap();
     assert_eq!(
@@ -283,7 +284,11 @@ fn test_data_sets_of_onnx_are_samples() {
     }
     let others = [input("image", &[1, 2], FLOAT), input("second", &[1], FLOAT), input("heads", &[1], FLOAT)];
     let found = message(open(&folder, &["test_data_set_0"], &others), &folder);
-    assert_eq!(found, "`test_data_set_0`: has no tensor for input `heads`, found `image`, `second`");
+    assert_eq!(
+        found,
+        "`test_data_set_0`: has no tensor for input `heads`, found `image`, `second`\n\
+         hint: docs/guide.md explains how to pass data"
+    );
 }
 
 #[test]
@@ -348,11 +353,13 @@ fn files_differ_along_open_axes_and_are_visited_by_shape() {
     let found = message(open(&folder, &["a.npy"], &[open_input(&[])]), &folder);
     assert_eq!(
         found,
-        "`a.npy`: array has shape [1, 2, 2], expected for input `x`: [1, 4, 2], or several samples along the first axis"
+        "`a.npy`: array has shape [1, 2, 2], expected for input `x`: [1, 4, 2], or several samples along the first axis\n\
+         hint: docs/guide.md explains how to pass data"
     );
     let found = message(open(&folder, &["a.npy"], &[open_input(&[None, None, Some("")])]), &folder);
     assert_eq!(
         found,
-        "`a.npy`: array has shape [1, 2, 2], expected for input `x`: [1, 4, ?], or several samples along the first axis"
+        "`a.npy`: array has shape [1, 2, 2], expected for input `x`: [1, 4, ?], or several samples along the first axis\n\
+         hint: docs/guide.md explains how to pass data"
     );
 }

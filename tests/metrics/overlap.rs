@@ -178,6 +178,24 @@ fn a_map_is_one_channel() {
 }
 
 #[test]
+fn cells_beside_boxes_are_no_channels() {
+    let rough = |i: usize| (i * 617 % 997) as f32;
+    let (boxes, scores): (Vec<f32>, Vec<f32>) = ((0..160).map(rough).collect(), (0..120).map(rough).collect());
+    let axes = |shape: &[usize], n: usize| {
+        let outputs = [
+            compared("boxes", &[1, 40, 4], &[(&boxes, &boxes)]),
+            compared("y", shape, &[(&scores[..n], &scores[..n])]),
+        ];
+        measured(&[OVERLAP], &outputs).prepared().groups().iter().map(|groups| groups.axis).collect::<Vec<_>>()
+    };
+    assert_eq!(axes(&[1, 3, 40], 120), [Some(2), Some(1)]);
+    assert_eq!(axes(&[1, 40, 3], 120), [Some(2), Some(2)]);
+    assert_eq!(axes(&[1, 40, 1], 40), [Some(2), Some(2)]);
+    // Not of the boxes' cells.
+    assert_eq!(axes(&[1, 30, 1], 30), [Some(2), Some(1)]);
+}
+
+#[test]
 fn a_given_axis_is_taken() {
     let (float, quantized): ([f32; 12], [f32; 12]) = (
         [0.0, 1.0, 10.0, 11.0, 1.0, 2.0, 11.0, 12.0, 2.0, 3.0, 12.0, 13.0],

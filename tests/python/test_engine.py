@@ -153,19 +153,22 @@ def test_a_transposed_convolution_pads_itself(kernel, stride, output_padding, au
 
 
 def test_nodes_of_one_name(tmp_path):
-    """Each Gemm becomes several nodes of the engine, named after it."""
+    """Each Gemm becomes several nodes of the engine, named after it. ONNX's checker passes such a model, ONNX Runtime refuses it."""
     rng = np.random.default_rng(13)
     path, output = tmp_path / "model.onnx", tmp_path / "quantized.onnx"
     draw = lambda *shape: rng.standard_normal(shape).astype(np.float32)
     save(path, [("Gemm", ["x", "w", "b"], "a", {}), ("Gemm", ["a", "w", "b"], "y", {})], {"w": draw(C, C), "b": draw(C)}, {"x": (1, C)})
+    np.save(tmp_path / "x.npy", draw(16, C))
     model = onnx.load(path)
-    for node in model.graph.node:
-        node.name = "same"
-    onnx.save(model, path)
-    samples = [{"x": draw(1, C)} for _ in range(16)]
-    np.save(tmp_path / "x.npy", np.concatenate([sample["x"] for sample in samples]))
-    mqq("calibrate", path, "-b", "onnxruntime", "--data", tmp_path / "x.npy", "-o", output, "--quiet")
-    assert sqnr_db(run(path, samples)[0], run(output, samples)[0]) > 25
+    found = []
+    for name in ("", "same"):
+        for node in model.graph.node:
+            node.name = name
+        onnx.save(model, path)
+        mqq("calibrate", path, "-b", "onnxruntime", "--data", tmp_path / "x.npy", "-o", output, "--quiet")
+        found.append(onnx.load(output))
+    stored = [{tensor.name: tensor.raw_data for tensor in of.graph.initializer} for of in found]
+    assert stored[0] == stored[1]
 
 
 def test_a_normalization_in_training_mode_is_named(tmp_path):
