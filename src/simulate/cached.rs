@@ -345,7 +345,7 @@ impl<'a> CachedNetwork<'a> {
         let mut outputs = Vec::with_capacity(self.net.outputs.len());
         for &name in &self.net.outputs {
             if self.net.is_constant(name) {
-                outputs.push(Vec::new());
+                outputs.push(self.net.constant_values(name).unwrap_or_default());
                 continue;
             }
             tensors.fetch(name, &keys, samples)?;

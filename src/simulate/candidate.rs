@@ -178,12 +178,16 @@ impl Candidate {
         Some(fake_quantized.filter(|_| quantized).unwrap_or(&tensor.values))
     }
 
-    /// Compares the candidate with the float network over the samples from index `evaluate_from`.
-    pub(super) fn evaluate(&mut self, float: &EvaluatedFloat, evaluate_from: usize) -> Result<()> {
+    /// Compares the candidate with the float network `net` over the samples from index `evaluate_from`.
+    pub(super) fn evaluate(&mut self, net: &Network, float: &EvaluatedFloat, evaluate_from: usize) -> Result<()> {
         let tensors = float.outputs().iter().map(|output| self.seen(&output.tensor));
         let tensors: Vec<&[Value]> = tensors.map(Option::unwrap_or_default).collect();
+        let constants = float.outputs().iter().map(|output| net.constant_values(&output.tensor).unwrap_or_default());
+        let constants: Vec<Vec<Value>> = constants.collect();
         let samples = evaluate_from.max(self.first)..float.n_samples();
-        let sums = float.sums(samples, |output_idx, sample| tensors[output_idx].get(sample - self.first))?;
+        let sums = float.sums(samples, |output_idx, sample| {
+            tensors[output_idx].get(sample - self.first).or_else(|| constants[output_idx].get(sample))
+        })?;
         self.measured = Some(Measurement::new(float.prepared().clone(), sums));
         Ok(())
     }

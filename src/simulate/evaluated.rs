@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// The evaluated tensors of the float network over some samples, with prepared metrics.
 pub struct EvaluatedFloat {
     outputs: Vec<EvaluatedOutput>,
-    /// Values per output and sample; empty for a constant output.
+    /// Values per output and sample; empty for a constant of integers.
     values: Vec<Vec<Value>>,
     prepared: Arc<PreparedMetrics>,
 }

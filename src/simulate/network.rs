@@ -8,7 +8,9 @@ use crate::engine::Value;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
+use crate::onnx::tensor;
 use anyhow::{Context, Result, bail, ensure};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -131,6 +133,21 @@ impl<'a> Network<'a> {
     /// Returns a constant, for samples of a group.
     fn constant(&self, name: &str, group: usize) -> Option<&TensorProto> {
         self.shape_constants.get(group).and_then(|known| known.get(name)).or_else(|| self.constants.get(name))
+    }
+
+    /// Returns the values of a constant float tensor, one per sample; `None` for other tensors.
+    pub(super) fn constant_values(&self, name: &str) -> Option<Vec<Value>> {
+        let of_group = |group: usize| {
+            let constant = self.constant(name, group)?;
+            Value::from_f32(&tensor::shape(constant).ok()?, tensor::f32_values(constant).ok()?).ok()
+        };
+        let mut by_group: BTreeMap<usize, Value> = BTreeMap::new();
+        for &group in &self.groups {
+            if let Entry::Vacant(entry) = by_group.entry(group) {
+                entry.insert(of_group(group)?);
+            }
+        }
+        Some(self.groups.iter().map(|group| by_group[group].clone()).collect())
     }
 
     /// Returns the inputs of a node that are not constants, each once. `exists` tells whether a tensor exists.

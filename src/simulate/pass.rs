@@ -212,7 +212,10 @@ impl<'a> ForwardPass<'a> {
         let float = match evaluated {
             Some(evaluated) => evaluated,
             None => {
-                let values = |output: &EvaluatedOutput| self.float.get(&output.tensor).cloned().unwrap_or_default();
+                let values = |output: &EvaluatedOutput| {
+                    let float = self.float.get(&output.tensor).cloned();
+                    float.or_else(|| self.net.constant_values(&output.tensor)).unwrap_or_default()
+                };
                 let values: Vec<Vec<Value>> = self.evaluated.iter().map(values).collect();
                 let (outputs, layout) = (self.evaluated.clone(), samples.layout());
                 let head = self.options.head(&outputs, &values, layout.batch, self.net.is_partial())?;
@@ -222,7 +225,8 @@ impl<'a> ForwardPass<'a> {
             }
         };
         let evaluate_from = self.evaluate_from;
-        self.branches.iter_mut().try_for_each(|branch| branch.candidate.evaluate(&float, evaluate_from))?;
+        let net = &self.net;
+        self.branches.iter_mut().try_for_each(|branch| branch.candidate.evaluate(net, &float, evaluate_from))?;
         if let Some(kept) = &mut self.kept {
             kept.evaluated = Some(float);
         }
