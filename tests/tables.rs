@@ -14,6 +14,7 @@ use mqq::onnx::value_info::ValueInfos;
 use mqq::place::{Placement, Selection, place};
 use mqq::plan::{Observers, QuantPlan, decide};
 use mqq::prepare::prepare_file;
+use mqq::quant::Symmetry;
 use mqq::scheme::{self, BiasRow, Scheme, line_of};
 use mqq::statistics::TensorStatistics;
 use std::fs;
@@ -211,6 +212,8 @@ fn values_are_set_after_switches() {
     assert_eq!(scheme.types["wgt8"].bits, 5);
     assert_eq!(scheme.ops["Conv"].bias, BiasRow::Float);
     assert!(!scheme.ops.contains_key("Add") && scheme.ops.contains_key("Relu"));
+    let openvino = with("openvino", &["asymmetric-activations"], &[]).unwrap();
+    assert_eq!((&*openvino.types["act8"].dtype(), openvino.types["act8"].symmetry), ("uint8", Symmetry::Asymmetric));
     let cases = [
         ("types.act8.bits", "expected KEY=VALUE"),
         ("types.act9.bits=4", "did you mean `act8`"),

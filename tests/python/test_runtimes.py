@@ -19,7 +19,7 @@ from onnx import helper
 from packaging import tags
 from PIL import Image
 from support import (MQQ, ROOT, ZOO, agreement_percent, calibrate, digits, fixture, float_digits, gated, mqq, output_names,
-                     overflows, quantized, run, sqnr_db)
+                     overflows, quantized, run, save, sqnr_db)
 from test_backends import FORMS, quantized_products
 from test_tables import calibrated as calibrated_in_blocks
 
@@ -178,6 +178,24 @@ def test_openvino_multiplies_by_any_constant(backend, form, tmp_path):
     for integers in [False] if overflows() else [False, True]:
         found, _ = run_openvino(output, samples, integers)
         assert all(sqnr_db(a, b) > 30 for a, b in zip(expected, found)), f"integers: {integers}"
+
+
+def test_openvino_reads_zero_points_of_activations(tmp_path):
+    """Two convolutions with a SiLU between them, whose values are from -0.28 on."""
+    rng = np.random.default_rng(21)
+    draw = lambda *shape: (rng.standard_normal(shape) / 4).astype(np.float32)
+    nodes = [("Conv", ["x", "w1"], "a", {}), ("Sigmoid", ["a"], "s", {}), ("Mul", ["a", "s"], "m", {}), ("Conv", ["m", "w2"], "y", {})]
+    path, output = tmp_path / "silu.onnx", tmp_path / "quantized.onnx"
+    save(path, nodes, {"w1": draw(16, 16, 1, 1), "w2": draw(16, 16, 1, 1)}, {"x": (1, 16, 8, 8)})
+    samples = [{"x": 4 * draw(1, 16, 8, 8)} for _ in range(16)]
+    np.save(tmp_path / "x.npy", np.concatenate([sample["x"] for sample in samples]))
+    mqq("calibrate", path, "-b", "openvino", "--switch", "asymmetric-activations", "--data", tmp_path / "x.npy", "-o", output,
+        "--quiet")
+    stored = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in onnx.load(output).graph.initializer}
+    assert any(array.dtype == np.uint8 and array.size == 1 and array > 0 for array in stored.values())
+    expected = run(output, samples)[0]
+    for integers in [False] if overflows() else [False, True]:
+        assert sqnr_db(expected, run_openvino(output, samples, integers)[0][0]) > 30, f"integers: {integers}"
 
 
 def test_openvino_runs_the_float_model_in_float():
