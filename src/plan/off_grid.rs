@@ -46,8 +46,9 @@ pub fn warning(found: &OffGrid) -> Option<String> {
         let first = tensors.first()?;
         Some(format!("tensor `{first}`{}: {why}, and the table leaves no node float", others(tensors.len())))
     };
-    of(&found.infinite, "has minus infinity, which no grid holds")
-        .or_else(|| of(&found.near_zero, "has values that its grid rounds to 0, where a result is infinite"))
+    of(&found.infinite, "has minus infinity, which no grid holds").or_else(|| {
+        of(&found.near_zero, "has values within a step of 0, which its grid may round to 0, where a result is infinite")
+    })
 }
 
 /// Whether values within a step of 0 were observed. Without a histogram, whether the range has such values.

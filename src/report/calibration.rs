@@ -8,6 +8,7 @@ use crate::onnx::proto::NodeProto;
 use crate::pipeline::{Improved, Outcome};
 use crate::place::{FloatCause, FloatNode};
 use crate::sidecar::Encoding;
+use crate::tune::methods::KEEP_FIRST;
 use crate::tune::{Judged, METHODS, MethodOutcome, Tuned};
 use serde::Serialize;
 use serde_with::skip_serializing_none;
@@ -135,7 +136,7 @@ pub fn calibration(outcome: &Outcome, backend: &str) -> Vec<String> {
     }
     if !float.is_empty() {
         let head = count(float.len(), "node");
-        lines.add("float", with_colon(head, &float_by_cause(&float, nodes)));
+        lines.add("float", with_colon(head, &float_by_cause(&float, nodes, &moves(outcome))));
     }
     let (activations, calibration) = (&sidecar.activation_encodings, &sidecar.calibration);
     let (weights, biases) = sidecar.param_encodings.split_at(plan.weights.len());
@@ -181,11 +182,11 @@ fn with_colon(head: String, text: &str) -> String {
 }
 
 /// Returns the operators of float nodes, grouped by cause.
-fn float_by_cause(float: &[&FloatNode], nodes: &[NodeProto]) -> String {
+fn float_by_cause(float: &[&FloatNode], nodes: &[NodeProto], moves: &str) -> String {
     let mut causes: BTreeMap<(u8, String), Vec<&str>> = BTreeMap::new();
     for node in float {
         let cause = match node.cause {
-            FloatCause::Rule | FloatCause::Fused(_) => (0, by_rule(node.rule)),
+            FloatCause::Rule | FloatCause::Fused(_) => (0, by_rule(node.rule, moves)),
             FloatCause::NotListed => (1, "no row in the backend's table".to_string()),
             FloatCause::Alone => (2, "no quantized neighbor".to_string()),
         };
@@ -196,11 +197,22 @@ fn float_by_cause(float: &[&FloatNode], nodes: &[NodeProto]) -> String {
     text.collect::<Vec<_>>().join("; ")
 }
 
-/// Returns words for the rule that left a node float.
-fn by_rule(rule: &str) -> String {
+/// Returns the names of the methods that gave layers other types.
+fn moves(outcome: &Outcome) -> String {
+    let moving = outcome
+        .improved
+        .methods
+        .iter()
+        .filter(|tried| tried.accepted && [RESCUE, KEEP_FIRST.name].contains(&tried.method.as_str()));
+    let titles: Vec<&str> = moving.map(|tried| title(&tried.method)).collect();
+    if titles.is_empty() { "mixed precision".to_string() } else { titles.join(" and ") }
+}
+
+/// Returns words for the rule that left a node float. `moves` names the methods that gave layers other types.
+fn by_rule(rule: &str, moves: &str) -> String {
     match rule {
         "selection" => "by --exclude or --only".to_string(),
-        "mixed_precision" => "by mixed precision".to_string(),
+        "mixed_precision" => format!("by {moves}"),
         rule => format!("by rule {rule}"),
     }
 }

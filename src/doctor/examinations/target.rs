@@ -56,15 +56,16 @@ pub const FLOAT_ISLANDS: Examination = Examination {
         let Some(largest) = islands.iter().max_by_key(|island| island.n_values) else { return Examined::nothing() };
         let nodes = islands.iter().flat_map(|island| island.nodes.iter().map(|&node| graph.node[node].op_type()));
         let found = format!(
-            "{} ({}), with {} to float and back; the largest, of {} at a time, begins at `{}`",
+            "{} ({}), with {} to float and back",
             islands.len(),
             by_operator(nodes),
             count(islands.iter().map(|island| island.n_conversions).sum(), "conversion"),
-            count(largest.n_values, "value"),
-            node_name(&graph.node[largest.nodes[0]])
         );
         let finding = Finding::new("the number of float islands between integer layers", found, "0");
-        Examined::warning(finding.hint(&hint(scheme)))
+        let first = node_name(&graph.node[largest.nodes[0]]);
+        let size = count(largest.n_values, "value");
+        let hint = format!("the largest island, of {size} at a time, begins at `{first}`; {}", hint(scheme));
+        Examined::warning(finding.hint(&hint))
     },
 };
 

@@ -15,6 +15,7 @@ mod rounding;
 mod smooth;
 
 pub use bias_grid::new_quantizer;
+pub use keep_first::KEEP_FIRST;
 
 use super::method::{Case, Method, Methods};
 use super::setup::Setup;
