@@ -316,6 +316,8 @@ impl HeadKind for DetectHead {
 
     fn recognizes(&self, images: &[Vec<OutputView>], input: Option<[usize; 2]>) -> Option<String> {
         let [height, width] = input?;
+        // A set of boxes without suppression, as of DETR.
+        let is_set = self.nms.is_none() && self.scores.activation != HeadActivation::None;
         let (mut n_rows, mut n_best, mut strides) = (0, 0, Vec::new());
         let (mut n_all, mut n_counting, mut n_last) = (0, 0, 0);
         for outputs in images {
@@ -326,7 +328,7 @@ impl HeadKind for DetectHead {
             if n_rows == 0 || !has_cells || !self.has_sound_scores(outputs) || self.check_points(outputs).is_err() {
                 return None;
             }
-            n_last += self.n_last(outputs)?;
+            n_last += if is_set { self.n_last(outputs)? } else { 0 };
             let [w, h] = if self.normalized { [1.0; 2] } else { [width as f32, height as f32] };
             let is_about = |detection: &&Detection| {
                 let [left, top, right, bottom] = detection.corners;
@@ -357,8 +359,7 @@ impl HeadKind for DetectHead {
         if n_best == 0 || lies_anyway && !is_rare {
             return None;
         }
-        // Most rows of a set of boxes without suppression stand for no box.
-        let is_set = self.nms.is_none() && self.scores.activation != HeadActivation::None;
+        // Most rows of a set of boxes stand for no box.
         let is_none_last = 2 * n_last > n_all;
         if is_set && (is_none_last != (self.background == Some(Background::Last)) || 2 * n_counting > n_all) {
             return None;

@@ -9,10 +9,14 @@ use super::overlap::OVERLAP;
 use super::sqnr::SQNR;
 use crate::heads::TaskHead;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// Overlaps from 0 to 1. The first one with a figure is the deciding metric.
 pub const OVERLAPS: [Metric; 2] = [BOX_OVERLAP, OVERLAP];
+
+/// Number of columns of an output of boxes: corners, perhaps with score, class and image.
+const BOX_COLUMNS: RangeInclusive<usize> = 4..=7;
 
 /// Metrics prepared for the outputs of one float network.
 #[derive(Debug)]
@@ -22,7 +26,7 @@ pub struct PreparedMetrics {
     head: Option<TaskHead>,
     /// Whether every output of the float network is the same for all samples.
     is_constant: bool,
-    /// For each output, whether a TopK or non-maximum suppression chooses its rows.
+    /// For each output, whether it holds rows of boxes that a TopK or non-maximum suppression chooses.
     are_selected: Vec<bool>,
 }
 
@@ -35,16 +39,20 @@ impl PreparedMetrics {
     pub fn new(metrics: &[Metric], outputs: &[FloatOutput], head: Option<&TaskHead>) -> PreparedMetrics {
         let is_same = |output: &FloatOutput| output.samples.windows(2).all(|pair| pair[0] == pair[1]);
         let n_samples = outputs.iter().map(|output| output.samples.len()).max().unwrap_or(0);
+        // A mixture of experts has a TopK too, which chooses no rows.
+        let is_boxes =
+            |output: &FloatOutput| matches!(output.shape, [.., n, columns] if *n > 1 && BOX_COLUMNS.contains(columns));
+        let has_selected_boxes = outputs.iter().any(|output| output.about.is_selected && is_boxes(output));
         PreparedMetrics {
             measures: metrics.iter().map(|metric| (*metric, (metric.prepare)(outputs, head))).collect(),
             outputs: outputs.iter().map(|output| output.about.name.clone()).collect(),
             head: head.cloned(),
             is_constant: n_samples > 1 && outputs.iter().all(is_same),
-            are_selected: outputs.iter().map(|output| output.about.is_selected).collect(),
+            are_selected: outputs.iter().map(|output| has_selected_boxes && output.about.is_selected).collect(),
         }
     }
 
-    /// Whether a TopK or non-maximum suppression chooses the rows of each output. Their order then depends on scores, so
+    /// Whether each output holds rows of boxes that a TopK or non-maximum suppression chooses. Their order then depends on scores, so
     /// that equal rows of two networks need not be in the same place.
     pub fn are_selected(&self) -> &[bool] {
         &self.are_selected

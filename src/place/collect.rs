@@ -221,9 +221,8 @@ impl<'a> Draft<'a> {
             let float = match self.float.get(&node_idx) {
                 Some(Mark { rule, reason }) => {
                     let is_gate = *rule == SKIP_FUSED_GATES.name;
-                    let layer =
-                        is_gate.then(|| self.fuses_into(node_idx).or_else(|| self.elementwise_before(node_idx)));
-                    let cause = layer.flatten().map_or(FloatCause::Rule, FloatCause::Fused);
+                    let layer = if is_gate { self.fuses_into(node_idx, true) } else { None };
+                    let cause = layer.map_or(FloatCause::Rule, FloatCause::Fused);
                     FloatNode { node: node_idx, cause, rule, reason: reason.clone() }
                 }
                 None => {
@@ -246,10 +245,7 @@ impl<'a> Draft<'a> {
 
     fn why_untouched(&self, node_idx: usize) -> FloatCause {
         let node = &self.graph.node[node_idx];
-        let fuses_into = match POINTWISE.contains(&node.op_type()) {
-            true => self.fuses_into(node_idx).or_else(|| self.elementwise_before(node_idx)),
-            false => self.fuses_into(node_idx),
-        };
+        let fuses_into = self.fuses_into(node_idx, POINTWISE.contains(&node.op_type()));
         // A table that quantizes the output of a layer behind certain operators quantizes it in front of all others.
         let mut outputs = self.scheme.placement.iter().filter(|call| call.rule == QUANTIZE_OUTPUTS.name);
         let is_fused = outputs.all(|call| call.lists("past", node.op_type()));
@@ -260,11 +256,12 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Returns the layer that the node is fused to. A layer with only its weight quantized computes in float: nothing is
-    /// fused to it.
-    fn fuses_into(&self, node_idx: usize) -> Option<usize> {
+    /// Returns the layer that the node is fused to; for a part of an activation function also an elementwise operator. A
+    /// layer with only its weight quantized computes in float: nothing is fused to it.
+    fn fuses_into(&self, node_idx: usize, is_activation: bool) -> Option<usize> {
         let backbone = self.backbone(self.graph.node[node_idx].output.first()?);
-        backbone.filter(|backbone| !self.weights_alone.contains(backbone))
+        let layer = backbone.filter(|backbone| !self.weights_alone.contains(backbone));
+        layer.or_else(|| if is_activation { self.elementwise_before(node_idx) } else { None })
     }
 
     /// Returns the quantized Add, Mul or other [`BINARY`] operator whose result the node reads, directly or through

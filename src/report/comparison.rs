@@ -40,7 +40,7 @@ pub struct OutputReport {
     pub axis: Option<usize>,
     /// The overlap of each group of channels.
     pub groups: Vec<GroupReport>,
-    /// Whether a TopK or non-maximum suppression chooses the output's rows.
+    /// Whether the output holds rows of boxes that a TopK or non-maximum suppression chooses.
     #[serde(skip)]
     pub is_selected: bool,
 }

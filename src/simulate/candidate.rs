@@ -182,11 +182,11 @@ impl Candidate {
     pub(super) fn evaluate(&mut self, net: &Network, float: &EvaluatedFloat, evaluate_from: usize) -> Result<()> {
         let tensors = float.outputs().iter().map(|output| self.seen(&output.tensor));
         let tensors: Vec<&[Value]> = tensors.map(Option::unwrap_or_default).collect();
-        let constants = float.outputs().iter().map(|output| net.constant_values(&output.tensor).unwrap_or_default());
-        let constants: Vec<Vec<Value>> = constants.collect();
+        let are_constant: Vec<bool> = float.outputs().iter().map(|output| net.is_constant(&output.tensor)).collect();
         let samples = evaluate_from.max(self.first)..float.n_samples();
         let sums = float.sums(samples, |output_idx, sample| {
-            tensors[output_idx].get(sample - self.first).or_else(|| constants[output_idx].get(sample))
+            let found = tensors[output_idx].get(sample - self.first);
+            found.or_else(|| float.value(output_idx, sample).filter(|_| are_constant[output_idx]))
         })?;
         self.measured = Some(Measurement::new(float.prepared().clone(), sums));
         Ok(())

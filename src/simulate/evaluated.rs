@@ -78,6 +78,11 @@ impl EvaluatedFloat {
         &self.outputs
     }
 
+    /// Returns the value by which an output is evaluated for a sample; `None` for a constant of integers.
+    pub(super) fn value(&self, output_idx: usize, sample: usize) -> Option<&Value> {
+        self.values[output_idx].get(sample)
+    }
+
     /// Returns the number of samples.
     pub fn n_samples(&self) -> usize {
         self.values.iter().map(Vec::len).max().unwrap_or(0)

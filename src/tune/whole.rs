@@ -114,7 +114,9 @@ fn warning(measured: &Measurement, scheme: &Scheme) -> Option<String> {
              order as errors: name the head with --head (docs/tasks.md)"
         ));
     }
-    let lowest = Some(lowest).filter(|lowest| lowest.figure < LOW_OVERLAP)?;
+    if lowest.figure >= LOW_OVERLAP {
+        return None;
+    }
     let is_far = lowest.figure < LEAST_OVERLAP;
     let (lowest, db) = (lowest.spelled(), measured.mean(SQNR).unwrap_or_default());
     if !is_far {

@@ -7,7 +7,7 @@ use mqq::onnx::graph::GraphIndex;
 use mqq::onnx::proto::ModelProto;
 use mqq::onnx::value_info::{ValueInfo, ValueInfos};
 use mqq::place::{OffGrid, Placement, Selection, place, uses_at_poles};
-use mqq::plan::{Observers, decide, off_grid};
+use mqq::plan::{Observers, decide, off_grid, warning_of_off_grid};
 use mqq::statistics::TensorStatistics;
 
 #[test]
@@ -90,12 +90,15 @@ fn names(found: &OffGrid) -> [Vec<&str>; 2] {
 fn a_divisor_that_a_grid_rounds_to_zero_is_read_as_float() {
     let (found, readers, floats) = outcome("tvm", "Div", &[1e-4, 1.0]);
     assert_eq!((names(&found), readers, floats), ([vec![], vec!["s"]], vec!["m".to_string()], vec![]));
+    let warning = warning_of_off_grid(&found).unwrap();
+    assert!(warning.starts_with("tensor `s`: has values within a step of 0"), "{warning}");
     // Where the table has a row for Div, the whole node stays float.
     let (found, readers, floats) = outcome("qnn-htp", "Div", &[1e-4, 1.0]);
     assert_eq!((names(&found), readers, floats), ([vec![], vec!["s"]], vec!["m".to_string()], vec!["d".to_string()]));
     // No divisor, none near 0, and none but 0 itself, by which the float network divides as well.
     for (op, values) in [("Mul", [1e-4, 1.0]), ("Div", [0.1, 1.0]), ("Div", [0.0, 1.0])] {
-        assert!(outcome("tvm", op, &values).0.is_empty(), "{op} {values:?}");
+        let (found, ..) = outcome("tvm", op, &values);
+        assert!(found.is_empty() && warning_of_off_grid(&found).is_none(), "{op} {values:?}");
     }
 }
 

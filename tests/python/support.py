@@ -125,9 +125,9 @@ def gated(path, n=16, seed=4):
 
 
 def save(path, nodes, constants, inputs, outputs=("y",), opset=17):
-    """A graph of (operator, inputs, output, attributes); inputs and outputs are float or, named `n_…`, int64."""
+    """A graph of (operator, inputs, output or outputs, attributes); inputs and outputs are float or, named `n_…`, int64."""
     kind = lambda name: TensorProto.INT64 if name.startswith("n_") else TensorProto.FLOAT
-    nodes = [helper.make_node(op, i, [o], name=f"{op}_{k}", **a) for k, (op, i, o, a) in enumerate(nodes)]
+    nodes = [helper.make_node(op, i, [o] if isinstance(o, str) else o, name=f"{op}_{k}", **a) for k, (op, i, o, a) in enumerate(nodes)]
     graph = helper.make_graph(
         nodes, "test", [helper.make_tensor_value_info(k, kind(k), shape) for k, shape in inputs.items()],
         [helper.make_tensor_value_info(k, kind(k), None) for k in outputs],

@@ -127,12 +127,7 @@ def test_pads_crop_and_wrap(mode, pads, axes, tmp_path):
         inputs, constants = inputs + ["axes"], constants | {"axes": np.array(axes)}
     save(path, [("Pad", inputs, "p", {"mode": mode}), ("Conv", ["p", "w"], "c", {}), ("Conv", ["c", "w"], "y", {})],
          constants, {"x": (1, 4, 6, 6)}, ("y", "c"), opset=19)
-    x = rng.standard_normal((16, 4, 6, 6)).astype(np.float32)
-    np.save(tmp_path / "x.npy", x)
-    mqq("calibrate", path, "-b", "onnxruntime", "--data", tmp_path / "x.npy", "--methods", "none", "--observer", "max",
-        "-o", tmp_path / "q.onnx", "--quiet")
-    reference = run(path, [{"x": one[None]} for one in x])[1]
-    assert observed(tmp_path / "q.json", "c") == pytest.approx([reference.min(), reference.max()], rel=1e-5)
+    assert_range_as_in_onnxruntime(tmp_path, path, "c", rng.standard_normal((16, 4, 6, 6)).astype(np.float32))
 
 
 @pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER"])
@@ -144,12 +139,7 @@ def test_a_transposed_convolution_pads_itself(kernel, stride, output_padding, au
     up = {"auto_pad": auto_pad, "strides": [stride] * 2, "output_padding": [output_padding] * 2}
     save(path, [("ConvTranspose", ["x", "w"], "u", up), ("Conv", ["u", "one"], "y", {})],
          {"w": w, "one": np.ones((1, 4, 1, 1), np.float32)}, {"x": (1, 4, 5, 5)}, ("y", "u"))
-    x = rng.standard_normal((8, 4, 5, 5)).astype(np.float32)
-    np.save(tmp_path / "x.npy", x)
-    mqq("calibrate", path, "-b", "onnxruntime", "--data", tmp_path / "x.npy", "--methods", "none", "--observer", "max",
-        "-o", tmp_path / "q.onnx", "--quiet")
-    reference = run(path, [{"x": one[None]} for one in x])[1]
-    assert observed(tmp_path / "q.json", "u") == pytest.approx([reference.min(), reference.max()], rel=1e-5)
+    assert_range_as_in_onnxruntime(tmp_path, path, "u", rng.standard_normal((8, 4, 5, 5)).astype(np.float32))
 
 
 def test_nodes_of_one_name(tmp_path):
@@ -190,6 +180,15 @@ def observed(sidecar, tensor):
     """The lowest and highest value of a tensor in the engine."""
     encodings = json.loads(sidecar.read_text())["activation_encodings"]
     return next(encoding["observed"] for encoding in encodings if encoding["name"] == tensor)
+
+
+def assert_range_as_in_onnxruntime(tmp_path, path, tensor, x):
+    """Of the tensor that is the network's second output, over the samples `x` of one input."""
+    np.save(tmp_path / "x.npy", x)
+    mqq("calibrate", path, "-b", "onnxruntime", "--data", tmp_path / "x.npy", "--methods", "none", "--observer", "max",
+        "-o", tmp_path / "q.onnx", "--quiet")
+    reference = run(path, [{"x": one[None]} for one in x])[1]
+    assert observed(tmp_path / "q.json", tensor) == pytest.approx([reference.min(), reference.max()], rel=1e-5)
 
 
 @pytest.mark.parametrize("diagonal", ["scalar", "vector", "computed"])

@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
-from support import MQQ, fixture, quantized
+from support import MQQ, fixture, mqq, quantized, save
 
 SIDE = 64
 
@@ -1067,3 +1067,25 @@ def test_a_classifier_has_no_boxes():
                            fixture("digits_cnn").parents[1] / "calib_data" / "eval", "--preprocess", "half", "--limit", "20"],
                           capture_output=True, text=True)
     assert done.returncode == 0 and "task" not in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(("n_columns", "chooses"), [(6, True), (12, False)])
+def test_rows_in_another_order_are_told(n_columns, chooses, tmp_path):
+    """A TopK before rows of boxes; before other values, as in a mixture of experts, it may choose no rows."""
+    rng = np.random.default_rng(31)
+    draw = lambda *shape: (rng.standard_normal(shape) / shape[0] ** 0.5).astype(np.float32)
+    nodes = [("MatMul", ["x", "w"], "h", {}), ("MatMul", ["h", "scores"], "s", {}), ("MatMul", ["h", "boxes"], "b", {}),
+             ("Reshape", ["b", "shape"], "rows", {}), ("TopK", ["s", "k"], ["best", "index"], {}),
+             ("Reshape", ["index", "flat"], "at", {}), ("Gather", ["rows", "at"], "y", {"axis": 1})]
+    constants = {"w": draw(32, 32), "scores": draw(32, 40), "boxes": draw(32, 40 * n_columns), "shape": np.array([1, 40, n_columns]),
+                 "k": np.array([10]), "flat": np.array([-1])}
+    path, output, data = (tmp_path / name for name in ("m.onnx", "q.onnx", "x.npy"))
+    save(path, nodes, constants, {"x": (1, 32)}, ("y",))
+    np.save(data, rng.standard_normal((64, 32)).astype(np.float32))
+    coarse = ["--set", "types.act8.storage_bits=8", "--set", "types.act8.bits=5", "--rescue", 0]
+    mqq("calibrate", path, "-b", "onnxruntime", "--data", data, "-o", output, "--quiet", *coarse)
+    warnings = json.loads(output.with_suffix(".json").read_text())["warnings"]
+    assert any("output `y`: a TopK or NonMaxSuppression chooses its rows" in warning for warning in warnings) == chooses, warnings
+    assert any("the quantized outputs differ from the float ones" in warning for warning in warnings) != chooses, warnings
+    text = mqq("compare", path, output, "--data", data)
+    assert ("another order counts as errors here" in text) == chooses, text

@@ -28,49 +28,33 @@ pub const LAYER_FORM: Check = Check {
     ..Check::DEFAULT
 };
 
-/// Operators that ONNX defines for floats alone, or for floats and integers of 32 bits and more, with the number of
-/// inputs that this is about.
-const FLOAT_INPUTS: &[(&str, usize)] = &[
-    ("AveragePool", 1),
-    ("BatchNormalization", 1),
-    ("Conv", 3),
-    ("ConvTranspose", 3),
-    ("Elu", 1),
-    ("Exp", 1),
-    ("GRU", 3),
-    ("Gelu", 1),
-    ("Gemm", 3),
-    ("GlobalAveragePool", 1),
-    ("GlobalMaxPool", 1),
-    ("GroupNormalization", 3),
-    ("HardSigmoid", 1),
-    ("HardSwish", 1),
-    ("InstanceNormalization", 3),
-    ("LSTM", 3),
-    ("LayerNormalization", 3),
-    ("LeakyRelu", 1),
-    ("Log", 1),
-    ("LogSoftmax", 1),
-    ("MatMul", 2),
-    ("Mish", 1),
-    ("RMSNormalization", 2),
-    ("RNN", 3),
-    ("Reciprocal", 1),
-    ("Selu", 1),
-    ("Sigmoid", 1),
-    ("Softmax", 1),
-    ("Softplus", 1),
-    ("Sqrt", 1),
-    ("Tanh", 1),
-];
+/// Returns the number of leading inputs that ONNX defines for floats alone, or for floats and integers of 32 bits and
+/// more.
+fn n_float_inputs(op_type: &str) -> usize {
+    match op_type {
+        "AveragePool" | "BatchNormalization" | "Elu" | "Exp" | "Gelu" | "GlobalAveragePool" | "GlobalMaxPool"
+        | "HardSigmoid" | "HardSwish" | "LeakyRelu" | "Log" | "LogSoftmax" | "Mish" | "Reciprocal" | "Selu"
+        | "Sigmoid" | "Softmax" | "Softplus" | "Sqrt" | "Tanh" => 1,
+        "MatMul" | "RMSNormalization" => 2,
+        "Conv"
+        | "ConvTranspose"
+        | "GRU"
+        | "Gemm"
+        | "GroupNormalization"
+        | "InstanceNormalization"
+        | "LSTM"
+        | "LayerNormalization"
+        | "RNN" => 3,
+        _ => 0,
+    }
+}
 
 /// Element types of up to 16 bits, and 4 bits.
 const NARROW: &[i32] = &[2, 3, 4, 5, 21, 22];
 
 fn layer_form(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
     for node in graph.graph.node.iter().filter(|node| node::is_standard(node)) {
-        let n_inputs = FLOAT_INPUTS.iter().find(|(op, _)| *op == node.op_type()).map_or(0, |(_, n)| *n);
-        for name in node.input.iter().take(n_inputs).filter(|name| !name.is_empty()) {
+        for name in node.input.iter().take(n_float_inputs(node.op_type())).filter(|name| !name.is_empty()) {
             let quantize = graph.qdq_of(name).filter(|qdq| qdq.operator == QdqOperator::Quantize);
             let stored = graph.constant(name).map(|tensor| tensor.data_type());
             let data_type = quantize.map_or(stored, |qdq| qdq.data_type);
