@@ -17,6 +17,7 @@ mod error_node;
 mod guard;
 pub mod kernels;
 mod linear;
+mod nd_indices;
 mod pad;
 mod pieces;
 mod recurrent;
@@ -98,6 +99,7 @@ impl Parsed {
             let mut onnx = tract_onnx::onnx().with_ignore_value_info(true);
             batch_norm::register(&mut onnx.op_register);
             trilu::register(&mut onnx.op_register);
+            nd_indices::register(&mut onnx.op_register);
             pad::register(&mut onnx.op_register);
             linear::register(&mut onnx.op_register);
             recurrent::register(&mut onnx.op_register);

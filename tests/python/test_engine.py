@@ -212,6 +212,31 @@ def test_a_causal_mask(diagonal, tmp_path):
     assert np.allclose(observed(output.with_suffix(".json"), "mixed"), [mixed.min(), mixed.max()], rtol=1e-4)
 
 
+@pytest.mark.parametrize("indices", ["constant", "computed"])
+def test_nd_indices_from_the_end_of_an_axis(indices, tmp_path):
+    """The engine's own operators refuse such an index, or read outside the data."""
+    rng = np.random.default_rng(5)
+    draw = lambda *shape: (rng.standard_normal(shape) / C ** 0.5).astype(np.float32)
+    nodes = [("Floor", ["x"], "floor", {}), ("Cast", ["floor"], "n_floor", {"to": TensorProto.INT64}),
+             ("ReduceMax", ["n_floor"], "n_top", {"keepdims": 0}), ("Mul", ["n_top", "zero"], "shift", {}),
+             ("Add", ["constant", "shift"], "computed", {}), ("MatMul", ["x", "w"], "h", {}),
+             ("ScatterND", ["h", indices, "rows"], "scattered", {}), ("GatherND", ["scattered", indices], "gathered", {}),
+             ("MatMul", ["gathered", "w2"], "y", {})]
+    constants = {"w": draw(C, C), "w2": draw(C, C), "rows": 9 * draw(2, C), "constant": np.int64([[0, -1], [0, -3]]), "zero": np.int64(0)}
+    path = tmp_path / "model.onnx"
+    save(path, nodes, constants, {"x": (1, 4, C)}, outputs=("y", "gathered"))
+    assert_range_as_in_onnxruntime(tmp_path, path, "gathered", draw(4, 4, C))
+
+
+def test_an_nd_index_outside_its_axis(tmp_path):
+    path = tmp_path / "model.onnx"
+    save(path, [("MatMul", ["x", "w"], "h", {}), ("GatherND", ["h", "last"], "y", {})],
+         {"w": np.ones((C, C), np.float32), "last": np.int64([[0, -5]])}, {"x": (1, 4, C)})
+    np.save(tmp_path / "x.npy", np.ones((4, 4, C), np.float32))
+    result = mqq("calibrate", path, "-b", "onnxruntime", "--data", tmp_path / "x.npy", code=1)
+    assert "index -5 of axis 1, expected -4 to 3" in result.stderr
+
+
 def test_a_slice_of_as_many_boxes_as_are_kept(tmp_path):
     """`keep[:50]` of fewer than 50; ONNX ends a Slice at the length, and so must the engine where values decide the length."""
     rng = np.random.default_rng(5)
