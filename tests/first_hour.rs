@@ -234,25 +234,29 @@ fn open_dimensions_have_the_shape_of_the_data() {
 
 /// A batch of 1 makes products too small for TensorRT's table, and an open batch is 1.
 #[test]
-fn an_open_batch_that_leaves_products_float_is_named() {
+fn a_batch_of_one_that_leaves_products_float_is_named() {
     let folder = TempDir::new().unwrap();
     let at = |name: &str| folder.path().join(name);
-    let mut graph = GraphBuilder::new(17);
-    graph.input("columns", &[-1, 32]);
-    graph.weight("w", &[32, 32]);
-    graph.op("MatMul", &["columns", "w"], "y");
-    mqq::onnx::save(&graph.output("y").build(), &at("open.onnx")).unwrap();
+    for (file, batch) in [("open.onnx", -1), ("one.onnx", 1)] {
+        let mut graph = GraphBuilder::new(17);
+        graph.input("columns", &[batch, 32]);
+        graph.weight("w", &[32, 32]);
+        graph.op("MatMul", &["columns", "w"], "y");
+        mqq::onnx::save(&graph.output("y").build(), &at(file)).unwrap();
+    }
     crate::support::write_npy(&at("x.npy"), &[64, 32], &crate::support::noise(64 * 32, 1));
-    let command = |options: &[&str]| {
+    let command = |file: &str, options: &[&str]| {
         let mut command = mqq();
-        command.arg("calibrate").arg(at("open.onnx")).args(["-b", "tensorrt", "--effort", "0", "--data"]);
+        command.arg("calibrate").arg(at(file)).args(["-b", "tensorrt", "--effort", "0", "--data"]);
         command.arg(at("x.npy")).arg("--out-dir").arg(at("out")).args(options);
-        command
+        run(&mut command)
     };
-    let ran = run(&mut command(&[]));
+    let ran = command("open.onnx", &[]);
     assert!(ran.stderr.contains("`columns` has an open batch, which is 1 without --shape"), "{}", ran.stderr);
-    let ran = run(&mut command(&["--shape", "columns=16x32"]));
-    assert!(ran.code == 0 && !ran.stderr.contains("open batch"), "{}", ran.stderr);
+    let ran = command("open.onnx", &["--shape", "columns=16x32"]);
+    assert!(ran.code == 0 && !ran.stderr.contains("batch"), "{}", ran.stderr);
+    let ran = command("one.onnx", &[]);
+    assert!(ran.stderr.contains("`columns` has a batch of 1, and products of a batch of 1"), "{}", ran.stderr);
 }
 
 #[test]

@@ -188,6 +188,11 @@ pub fn has_open_batch(value: &ValueInfoProto) -> bool {
     shape.is_some_and(|shape| shape.dim.len() > 1 && is_open(&shape.dim[0]))
 }
 
+/// Whether an input of two dimensions or more has a batch of 1.
+pub fn has_batch_of_one(value: &ValueInfoProto) -> bool {
+    declared_dims(value, &BTreeMap::new()).is_some_and(|dims| dims.len() > 1 && dims[0] == Some(1))
+}
+
 /// Returns the declared dimensions of an input, with the numbers in `bound` for named dimensions; `None` if the input
 /// has no shape.
 fn declared_dims(value: &ValueInfoProto, bound: &BTreeMap<&str, usize>) -> Option<Vec<Option<usize>>> {

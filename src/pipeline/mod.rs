@@ -30,7 +30,7 @@ use crate::diag::{WithHint, count, did_you_mean, hint_of};
 use crate::engine::Parsed;
 use crate::onnx;
 use crate::onnx::edit::{ModelEdit, edited};
-use crate::onnx::inputs::{Shapes, has_open_batch, inputs_of, open_inputs};
+use crate::onnx::inputs::{Shapes, has_batch_of_one, has_open_batch, inputs_of, open_inputs};
 use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::place::{Placement, SKIP_SMALL_MATMULS, Selection, WideNodes, is_transformer, place};
@@ -379,14 +379,19 @@ fn linear_tensors(placement: &Placement) -> BTreeSet<String> {
     linear.map(|quantizer| quantizer.tensor.clone()).collect()
 }
 
-/// Returns advice to give an open batch a size, where a batch of 1 makes matrix products too small for the table.
+/// Returns advice on the batch, where a batch of 1 makes matrix products too small for the table.
 fn larger_batch(graph: &GraphProto, placement: &Placement) -> Option<String> {
     placement.float_nodes.iter().find(|node| node.rule == SKIP_SMALL_MATMULS.name)?;
-    let input = inputs_of(graph).find(|input| has_open_batch(input))?.name();
-    Some(format!(
-        "; `{input}` has an open batch, which is 1 without --shape, and products of a batch of 1 are matrix-vector \
-         products: --shape gives the batch that the network runs with"
-    ))
+    let of_one = "products of a batch of 1 are matrix-vector products";
+    if let Some(input) = inputs_of(graph).find(|input| has_open_batch(input)) {
+        let input = input.name();
+        return Some(format!(
+            "; `{input}` has an open batch, which is 1 without --shape, and {of_one}: --shape gives the batch that the \
+             network runs with"
+        ));
+    }
+    let input = inputs_of(graph).find(|input| has_batch_of_one(input))?.name();
+    Some(format!("; `{input}` has a batch of 1, and {of_one}: export the batch that the network runs with"))
 }
 
 /// Adds warnings that no stage has given.
