@@ -5,6 +5,9 @@
 //! those of the mirrored and cropped image, and of a brighter image. The first two terms are the mutual information, an
 //! upper bound of the figure. A candidate whose mutual information is too low is therefore not run on changed images. A
 //! candidate that is too low on a few images is not run on more images.
+//!
+//! The given pixel values get the figure of the power `p^k / sum(p^k)` that fits best. Without normalization in the
+//! network, larger pixels make larger logits, which raise the figure as the power does, and show nothing.
 
 use super::{BetterScores, MARGIN, PixelTrials, bootstraps, entropy, is_clearly_higher};
 use crate::data::{Array, FittedImage, PixelValues, Values};
@@ -25,6 +28,8 @@ const ALIKE: f64 = 0.005;
 const HUGE: f32 = 60.0;
 /// Weight of the divergence JS(p, p').
 const CONSISTENCY: f64 = 3.0;
+/// Powers of the probabilities with the given pixel values; see [`Scores::sharpened`].
+const POWERS: [f64; 5] = [1.0, 2.0, 4.0, 8.0, 16.0];
 
 /// Returns the pixel values that fit clearly better, or `Some(None)` if there are none; `None` if the network has no
 /// class scores.
@@ -55,7 +60,7 @@ pub fn search(trials: &PixelTrials, outputs: &[EvaluatedOutput]) -> Result<Optio
         others
     };
     let sets = bootstraps(&all);
-    let of_given = given.figures(&sets);
+    let of_given = given.sharpened(&all).figures(&sets);
     let mut limits: Vec<(Vec<f64>, Scores)> =
         others.into_iter().map(|scores| (scores.figures(&sets), scores)).collect();
     limits.retain(|(limit, _)| is_clearly_higher(limit, &of_given));
@@ -91,7 +96,7 @@ fn remaining_candidates(
         let images: Vec<usize> = trials.spread(n).into_iter().filter(|image| !seen.contains(image)).collect();
         given.add_changed(trials, &images, outputs)?;
         seen.extend(&images);
-        let limit = given.figure(&seen) - MARGIN;
+        let limit = given.sharpened(&seen).figure(&seen) - MARGIN;
         let mut left = Vec::new();
         for mut scores in others {
             if scores.add(trials, &images, outputs)? && scores.figure(&seen) >= limit {
@@ -176,6 +181,20 @@ impl Scores {
         Ok(())
     }
 
+    /// Returns the scores with all probabilities raised to the power with the largest figure over the images at
+    /// `indices`.
+    fn sharpened(&self, indices: &[usize]) -> Scores {
+        let raised = |power: f64| {
+            let rows = |rows: &Vec<Vec<f64>>| rows.iter().map(|row| raised(row, power)).collect();
+            let (of_images, changed) = (rows(&self.of_images), [rows(&self.changed[0]), rows(&self.changed[1])]);
+            Scores { values: self.values.clone(), of_images, changed, are_class_scores: self.are_class_scores }
+        };
+        let figures = POWERS.map(|power| (raised(power).figure(indices), power));
+        raised(
+            figures.into_iter().reduce(|best, next| if next.0 > best.0 { next } else { best }).map_or(1.0, |it| it.1),
+        )
+    }
+
     /// Returns the figure over the images at `indices`.
     fn figure(&self, indices: &[usize]) -> f64 {
         self.figures(&[indices.to_vec()])[0]
@@ -229,6 +248,14 @@ fn probabilities(scores: &[f32]) -> Vec<f64> {
     }
     let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let powers: Vec<f64> = scores.iter().map(|score| (score - largest).exp()).collect();
+    let sum: f64 = powers.iter().sum();
+    powers.into_iter().map(|power| power / sum).collect()
+}
+
+/// Returns the probabilities raised to a power, with a sum of 1.
+fn raised(probabilities: &[f64], power: f64) -> Vec<f64> {
+    let largest = probabilities.iter().copied().fold(0.0, f64::max);
+    let powers: Vec<f64> = probabilities.iter().map(|p| (p / largest).powf(power)).collect();
     let sum: f64 = powers.iter().sum();
     powers.into_iter().map(|power| power / sum).collect()
 }
