@@ -386,11 +386,11 @@ impl Dataset {
         }
     }
 
-    /// Returns height and width of the images that the first input takes; `None` if its shape is not that of images.
+    /// Returns height and width of the images that an input takes; `None` if no input has the shape of images.
     pub fn image_size(&self) -> Option<[usize; 2]> {
         match &self.recipe {
             Some(recipe) => Some([recipe.height, recipe.width]),
-            None => recipe::image_size(self.inputs.first()?),
+            None => self.inputs.iter().find_map(recipe::image_size),
         }
     }
 

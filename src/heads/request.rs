@@ -46,12 +46,22 @@ impl HeadRequest {
                 let names: Vec<&str> = found.iter().map(|found| found.head.name.as_str()).collect();
                 let outputs = first.iter().map(|output| format!("`{}` {:?}", output.name, output.shape));
                 let outputs = outputs.collect::<Vec<_>>().join(", ");
+                let fitting: Vec<String> = match n {
+                    0 => fitting(task, first, input).into_iter().map(|head| format!("`{}`", head.name)).collect(),
+                    _ => Vec::new(),
+                };
+                let hint = match &fitting[..] {
+                    [] => {
+                        "name the head that reads them with --head NAME or --head FILE.yaml: docs/tasks.md".to_string()
+                    }
+                    heads => format!("the shapes fit {}: name one with --head, if it reads them", heads.join(", ")),
+                };
                 let task = task.name();
                 Err(match n {
                     0 => anyhow!("no built-in head of task {task} fits the outputs {outputs}"),
                     _ => anyhow!("heads {} of task {task} fit the outputs {outputs}, expected one", names.join(", ")),
                 }
-                .hint("name the head that reads them with --head NAME or --head FILE.yaml: docs/tasks.md"))
+                .hint(hint))
             }
         }
     }

@@ -26,7 +26,7 @@ pub enum StrideRule {
 /// Possible strides of the first level.
 const FIRST: [usize; 4] = [4, 8, 16, 32];
 /// Possible numbers of levels.
-const LEVELS: std::ops::RangeInclusive<usize> = 2..=5;
+const LEVELS: std::ops::RangeInclusive<usize> = 1..=5;
 
 impl Default for Strides {
     fn default() -> Strides {
