@@ -6,7 +6,9 @@ use super::goal::{Goal, RESCUE, Wanted, rescue_precision};
 use super::search::{LayerError, Move, Search};
 use super::task::Task;
 use crate::calibrate::CalibrationStatistics;
+use crate::diag::count;
 use crate::metrics::{Gain, Measurement};
+use crate::onnx::node::PRODUCTS;
 use crate::place::{NetworkEnd, layers_at_end, with_followers};
 use crate::plan::Observers;
 use crate::scheme::{FLOAT, Scheme};
@@ -36,6 +38,8 @@ const MAX_FIRST_IN_VAIN: usize = 2;
 const MAX_NAMED: usize = 5;
 /// Least reduction of the overlap's shortfall (1 - overlap) by a promotion, as a share of the shortfall.
 const LEAST_GAIN: f64 = 0.02;
+/// The same for the promotion of all products of two activations, which is tried first and may take most of the budget.
+const LEAST_GAIN_OF_PRODUCTS: f64 = 0.2;
 
 /// Consecutive layers, and the error of the outputs with only these layers quantized.
 struct LayerGroup {
@@ -97,6 +101,7 @@ fn attempt(
         return Ok(None);
     };
     let mut promotions = Promotions::new(&mut search, precision, setup);
+    promotions.try_products()?;
     promotions.try_heaviest()?;
     promotions.try_first()?;
     let details = promotions.details;
@@ -144,11 +149,20 @@ impl<'s, 'a> Promotions<'s, 'a> {
             && self.search.layers[layer].is_promoted_by(&self.precision, self.scheme)
     }
 
+    /// Tries all products of two activations together, as in attention. Where each of them harms the outputs, no single
+    /// promotion gains.
+    fn try_products(&mut self) -> Result<()> {
+        let layers = self.search.layers.iter().enumerate();
+        let products = layers.filter(|(_, layer)| layer.n_weights == 0 && PRODUCTS.contains(&layer.op_type.as_str()));
+        let products: Vec<usize> = products.map(|(i, _)| i).collect();
+        self.promote(&products, usize::MAX, LEAST_GAIN_OF_PRODUCTS).map(drop)
+    }
+
     /// Tries the groups of layers in the order of the error that they cause alone, largest first.
     fn try_heaviest(&mut self) -> Result<()> {
         let mut n_in_vain = 0;
         for LayerGroup { layers, .. } in self.search.heaviest()? {
-            match self.promote(&layers.collect::<Vec<_>>())? {
+            match self.promote(&layers.collect::<Vec<_>>(), MAX_TOGETHER, LEAST_GAIN)? {
                 Some(true) => n_in_vain = 0,
                 Some(false) => n_in_vain += 1,
                 None => {}
@@ -171,7 +185,7 @@ impl<'s, 'a> Promotions<'s, 'a> {
         while n_in_vain < MAX_FIRST_IN_VAIN && !untried.is_empty() {
             let first = layers_at_end(graph, NetworkEnd::First, |node| untried.contains_key(&node));
             let first: Vec<usize> = first.iter().filter_map(|node| untried.remove(node)).collect();
-            match self.promote(&first)? {
+            match self.promote(&first, MAX_TOGETHER, LEAST_GAIN)? {
                 Some(true) => n_in_vain = 0,
                 Some(false) | None => n_in_vain += 1,
             }
@@ -179,12 +193,13 @@ impl<'s, 'a> Promotions<'s, 'a> {
         Ok(())
     }
 
-    /// Promotes `layers` and their followers, where that gains. Returns whether it gains. `None` where the promotion is
-    /// not tried: nothing is left to gain or to promote, the group is too large, or the budget too small.
-    fn promote(&mut self, layers: &[usize]) -> Result<Option<bool>> {
+    /// Promotes `layers` and their followers, where that recovers the share `least_gain` of the shortfall. Returns
+    /// whether it does. `None` where the promotion is not tried: nothing is left to gain or to promote, more than `max`
+    /// layers are open, or the budget is too small.
+    fn promote(&mut self, layers: &[usize], max: usize, least_gain: f64) -> Result<Option<bool>> {
         let open = |layers: &[usize]| layers.iter().copied().filter(|&layer| self.is_open(layer)).collect::<Vec<_>>();
         let layers = open(layers);
-        let is_small = layers.len() <= MAX_TOGETHER;
+        let is_small = layers.len() <= max;
         let layers = open(&self.search.with_followers(&layers));
         let cost: f64 = layers.iter().map(|layer| self.costs[*layer] as f64).sum();
         let now = lacks(&self.search.measured).unwrap_or(1.0);
@@ -196,14 +211,19 @@ impl<'s, 'a> Promotions<'s, 'a> {
         let plan = self.search.plan_with(&moves)?;
         let measured = self.search.measure_plan(&plan, false)?;
         let after = lacks(&measured).unwrap_or(1.0);
-        if plan.weights.is_empty() || after > (1.0 - LEAST_GAIN) * now {
+        if plan.weights.is_empty() || after > (1.0 - least_gain) * now {
             return Ok(Some(false));
         }
         self.search.make(&moves, plan, measured);
         self.left -= cost;
-        let names: Vec<String> = layers.iter().map(|layer| format!("`{}`", self.search.layers[*layer].name)).collect();
+        let name = |layer: &usize| format!("`{}`", self.search.layers[*layer].name);
+        let names: Vec<String> = layers.iter().take(MAX_TOGETHER).map(name).collect();
+        let others = match layers.len() - names.len() {
+            0 => String::new(),
+            others => format!(" and {}", count(others, "other layer")),
+        };
         self.details.push(format!(
-            "{} {}: overlap {:.3} -> {:.3}, {:.2} % of the multiply-adds",
+            "{}{others} {}: overlap {:.3} -> {:.3}, {:.2} % of the multiply-adds",
             names.join(", "),
             self.precision,
             1.0 - now,
@@ -249,7 +269,7 @@ impl Search<'_> {
     /// layers or `MAX_MEASURED` groups were measured.
     fn heaviest(&mut self) -> Result<Vec<LayerGroup>> {
         let tick = (self.planner.task.setup.progress)("rescue", MAX_MEASURED);
-        // The search began with the plan that quantizes all layers.
+        // The measured plan quantizes all layers that were not promoted.
         let error = LayerError::of(&self.measured).deciding;
         let mut groups = vec![LayerGroup { layers: 0..self.layers.len(), error }];
         let (mut found, mut n_measured) = (Vec::new(), 1);

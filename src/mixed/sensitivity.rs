@@ -100,9 +100,12 @@ impl Search<'_> {
         self.planner.placement(&assigned)
     }
 
-    /// Returns the placement with all layers float but `layers`.
+    /// Returns the placement with all layers float but those of `layers` that were not promoted.
     pub(super) fn placement_of_layers(&self, layers: Range<usize>) -> Placement {
-        self.planner.placement(&self.others_float(layers))
+        let promoted = layers.clone().filter(|&layer| self.precision_of(layer).is_some());
+        let mut assigned = self.others_float(layers);
+        assigned.float.extend(promoted.map(|layer| (self.layers[layer].node, String::new())));
+        self.planner.placement(&assigned)
     }
 
     fn others_float(&self, layers: Range<usize>) -> Assigned {
