@@ -129,7 +129,7 @@ fn uses_inside_nested_graphs_count() {
     let graph = GraphProto {
         node: vec![node("Conv", &["x", "w", ""], &["outer"]), branch],
         initializer: vec![TensorProto { name: Some("w".into()), ..Default::default() }],
-        input: vec![value("x")],
+        input: vec![value("x"), value("condition")],
         output: vec![value("y")],
         ..Default::default()
     };
@@ -142,6 +142,12 @@ fn uses_inside_nested_graphs_count() {
     assert!(index.consumers("").is_empty() && index.consumers("inner").is_empty());
     assert!(index.initializer("w").is_some() && index.initializer("x").is_none());
     assert!(index.is_output("y") && !index.is_output("outer"));
+    assert!(index.is_captured("outer") && !index.is_captured("x") && !index.is_captured("inner"));
+    let mut model = ModelProto { graph: Some(graph.clone()), ..Default::default() };
+    onnx::check_topology(&model).unwrap();
+    model.graph.as_mut().unwrap().node[0].output[0] = "other".into();
+    let error = onnx::check_topology(&model).unwrap_err();
+    assert_eq!(format!("{error:#}"), "node `y`: no earlier node produces input `outer`");
 }
 
 /// A model with tensors below and above the sizes at which bytes are handed out and pages given back.

@@ -58,6 +58,11 @@ impl<'a> GraphIndex<'a> {
         self.consumers.get(tensor).map_or(&[], Vec::as_slice)
     }
 
+    /// Whether a subgraph reads `tensor`.
+    pub fn is_captured(&self, tensor: &str) -> bool {
+        self.consumers(tensor).iter().any(|&(_, input_idx)| input_idx == usize::MAX)
+    }
+
     /// Returns the uses of `tensor` that read its values: all except uses by Shape and Size.
     pub fn value_readers(&self, tensor: &str) -> impl Iterator<Item = Edge> + use<'_, 'a> {
         let asks_for_shape = |node: &NodeProto| matches!(node.op_type(), "Shape" | "Size");
@@ -166,6 +171,7 @@ fn captured_names<'a>(node: &'a NodeProto, captured: &mut BTreeSet<&'a str>) {
         for graph in attribute.g.iter().chain(&attribute.graphs) {
             let mut made: BTreeSet<&str> = graph.input.iter().map(|value| value.name()).collect();
             made.extend(graph.initializer.iter().map(|tensor| tensor.name()));
+            made.extend(graph.sparse_initializer.iter().filter_map(|tensor| Some(tensor.values.as_ref()?.name())));
             made.extend(graph.node.iter().flat_map(|node| node.output.iter().map(String::as_str)));
             let mut used: BTreeSet<&str> = graph.output.iter().map(|value| value.name()).collect();
             for inner in &graph.node {

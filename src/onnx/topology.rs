@@ -1,11 +1,13 @@
 //! Requirements of every ONNX runtime on a graph.
 
+use super::graph::names_read;
 use super::node::node_name;
 use super::proto::ModelProto;
 use anyhow::{Result, ensure};
 use std::collections::BTreeSet;
 
-/// Checks that nodes are in topological order and each tensor has one producer, as every ONNX runtime requires.
+/// Checks that nodes are in topological order and each tensor has one producer, as every ONNX runtime requires. A node
+/// reads the tensors that its subgraphs capture.
 ///
 /// # Errors
 /// If a requirement is not met; the message names the node and the tensor.
@@ -15,12 +17,8 @@ pub fn check_topology(model: &ModelProto) -> Result<()> {
     made.extend(graph.initializer.iter().map(|tensor| tensor.name()));
     made.extend(graph.sparse_initializer.iter().filter_map(|t| Some(t.values.as_ref()?.name())));
     for node in &graph.node {
-        for input in node.input.iter().filter(|name| !name.is_empty()) {
-            ensure!(
-                made.contains(input.as_str()),
-                "node `{}`: no earlier node produces input `{input}`",
-                node_name(node)
-            );
+        for input in names_read(node) {
+            ensure!(made.contains(input), "node `{}`: no earlier node produces input `{input}`", node_name(node));
         }
         for output in node.output.iter().filter(|name| !name.is_empty()) {
             ensure!(

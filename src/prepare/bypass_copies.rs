@@ -24,12 +24,11 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     let value_info = ValueInfos::of_model(model);
     let graph = model.graph_mut()?;
     let index = GraphIndex::new(graph);
-    let in_subgraph = |tensor: &str| index.consumers(tensor).iter().any(|&(_, input_idx)| input_idx == usize::MAX);
     let mut renamed = RenamedTensors::default();
     let mut bypassed = BTreeSet::new();
     for (node_idx, node) in graph.node.iter().enumerate() {
         let (Some(input), Some(output)) = (node.input.first(), node.output.first()) else { continue };
-        if !only_copies(&index, &value_info, node) || in_subgraph(input) || in_subgraph(output) {
+        if !only_copies(&index, &value_info, node) || index.is_captured(input) || index.is_captured(output) {
             continue;
         }
         let source = renamed.name(input).to_string();

@@ -80,7 +80,8 @@ fn cancel(graph: &mut GraphProto, order: &[usize]) -> Result<usize> {
     let has_other_readers = |name: &str| {
         let mut readers = index.consumers(name).iter();
         index.is_output(name)
-            || readers.any(|&(reader, slot)| slot == usize::MAX || !reads_original_axes(&roles, reader))
+            || index.is_captured(name)
+            || readers.any(|&(reader, _)| !reads_original_axes(&roles, reader))
     };
     let saved = transposes_saved(graph, &index, &roles, has_other_readers);
     let chosen = roles.keys().filter(|node_idx| saved[node_idx].1 > 0).copied();
@@ -160,7 +161,9 @@ fn find_roles(graph: &GraphProto, index: &GraphIndex, order: &[usize]) -> BTreeM
     let mut available: BTreeSet<&str> = BTreeSet::new();
     for (node_idx, node) in graph.node.iter().enumerate() {
         let order_of_node = order_of(node);
-        let is_free = || available.contains(node.input[0].as_str()) && !index.is_output(&node.output[0]);
+        // Outputs of the graph keep their names, and so do tensors that subgraphs read.
+        let is_fixed = |name: &str| index.is_output(name) || index.is_captured(name);
+        let is_free = || available.contains(node.input[0].as_str()) && !is_fixed(&node.output[0]);
         // The second role is tried first, as an order may be its own inverse.
         let role = if order_of_node.as_ref() == Some(&inverse) && is_free() {
             TransposeRole::Second

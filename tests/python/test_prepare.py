@@ -347,6 +347,17 @@ def test_transposes_go_only_where_fewer_are_left(case, tmp_path):
     assert count(check(before, tmp_path, 13), "Transpose") == left
 
 
+def test_a_transpose_stays_whose_output_a_subgraph_reads(tmp_path):
+    def branch(op):
+        output = helper.make_tensor_value_info(op.lower(), TensorProto.FLOAT, None)
+        return helper.make_graph([helper.make_node(op, ["b"], [op.lower()])], op, [], [output])
+
+    nodes = [("Transpose", ["x"], ["a"], LAST), ("Transpose", ["a"], ["b"], FIRST),
+             ("ReduceMax", ["x"], ["largest"], {"keepdims": 0}), ("Greater", ["largest", "zero"], ["c"], {}),
+             ("If", ["c"], ["y"], {"then_branch": branch("Relu"), "else_branch": branch("Neg")})]
+    assert count(check(model(13, nodes, {"zero": np.float32(0)}), tmp_path, 13), "Transpose") == 2
+
+
 def test_a_pad_with_zeros_folds_into_convolutions(tmp_path):
     """Of several Convs, with padding of their own and without, in one and two axes."""
     nodes = [("Pad", ["x", "p", "nothing"], ["a"], {}), ("Conv", ["a", "w"], ["b"], {"pads": [1, 0, 0, 2]}),
