@@ -44,9 +44,8 @@ class Case:
             image = image.convert("YCbCr").getchannel(0)
         height, width = self.size
         if self.fit == "crop":
-            short = 256 / min(image.size)
-            image = image.resize([round(n * short) for n in image.size], Image.BILINEAR)
-            left, top = (image.width - width) // 2, (image.height - height) // 2
+            image = image.resize([256 * n // min(image.size) for n in image.size], Image.BILINEAR)
+            left, top = round((image.width - width) / 2), round((image.height - height) / 2)
             image = image.crop((left, top, left + width, top + height))
         elif self.fit == "letterbox":
             ratio = min(width / image.width, height / image.height)

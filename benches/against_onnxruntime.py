@@ -38,9 +38,8 @@ def load(path):
     image = Image.open(path).convert("RGB")
     size = SIZES[preset]
     if preset != "half":
-        short = 256 / min(image.size)
-        image = image.resize([round(n * short) for n in image.size], Image.BILINEAR)
-        left, top = [(n - size) // 2 for n in image.size]
+        image = image.resize([256 * n // min(image.size) for n in image.size], Image.BILINEAR)
+        left, top = [round((n - size) / 2) for n in image.size]
         image = image.crop((left, top, left + size, top + size))
     x = np.asarray(image, np.float32)
     if preset == "imagenet-caffe":

@@ -144,28 +144,18 @@ impl Recipe {
     fn target(&self, [image_width, image_height]: [usize; 2]) -> [usize; 2] {
         let (width, height) = (self.width as f64, self.height as f64);
         let (w, h) = (image_width as f64, image_height as f64);
-        let scaled = |ratio: f64| [w, h].map(|pixels| (pixels * ratio).round_ties_even().max(1.0) as usize);
         match self.resize {
             Resize::None => [image_width, image_height],
             Resize::Exact(None) => [self.width, self.height],
             Resize::Exact(Some((height, width))) => [width as usize, height as usize],
-            Resize::ShortSide(side) => {
-                let ratio = match side {
-                    Some(side) => f64::from(side) / w.min(h),
-                    None => {
-                        let side = |input: f64| (input * 256.0 / 224.0).round_ties_even();
-                        (side(width) / w).max(side(height) / h)
-                    }
-                };
-                // For inputs that are not square, the resized image has to cover both sides.
-                let covers = (width / w).max(height / h);
-                scaled(if self.crop == Crop::Center { ratio.max(covers) } else { ratio })
-            }
+            Resize::ShortSide(side) => self.scaled_by_side(side, [image_width, image_height]),
             Resize::Letterbox | Resize::LetterboxCentered => {
                 let ratio = (width / w).min(height / h);
                 // YOLOX truncates. The centered form of Ultralytics rounds.
                 let [w, h] = match self.resize {
-                    Resize::LetterboxCentered => scaled(ratio),
+                    Resize::LetterboxCentered => {
+                        [w, h].map(|pixels| (pixels * ratio).round_ties_even().max(1.0) as usize)
+                    }
                     _ => [w, h].map(|pixels| ((pixels * ratio) as usize).max(1)),
                 };
                 [w.min(self.width), h.min(self.height)]
@@ -173,14 +163,32 @@ impl Recipe {
         }
     }
 
+    /// Returns the width and height of an image of a size once one side has a number of pixels. The other side is
+    /// rounded down, as in torchvision.
+    fn scaled_by_side(&self, side: Option<u32>, size: [usize; 2]) -> [usize; 2] {
+        let input = [self.width, self.height];
+        let mut wanted = match side {
+            Some(side) => vec![(usize::from(size[1] < size[0]), f64::from(side))],
+            None => [0, 1].map(|axis| (axis, (input[axis] as f64 * 256.0 / 224.0).round_ties_even())).to_vec(),
+        };
+        // For inputs that are not square, the resized image has to cover both sides.
+        if self.crop == Crop::Center {
+            wanted.extend(input.iter().enumerate().map(|(axis, &pixels)| (axis, pixels as f64)));
+        }
+        let ratio = |&(axis, pixels): &(usize, f64)| pixels / size[axis] as f64;
+        let largest = wanted.into_iter().max_by(|a, b| ratio(a).total_cmp(&ratio(b)));
+        let Some((axis, pixels)) = largest else { return size };
+        size.map(|side| ((side as f64 * pixels / size[axis] as f64) as usize).max(1))
+    }
+
     /// Returns the number of input pixels to the left of a resized image, and above it; below 0 where the image is
-    /// cropped.
+    /// cropped. Half of an odd number of cropped pixels is rounded to even, as in torchvision.
     fn corner(&self, [width, height]: [usize; 2]) -> [i64; 2] {
         match self.resize {
             Resize::Letterbox => [0, 0],
             _ => [(self.width, width), (self.height, height)].map(|(input, image)| match input.checked_sub(image) {
                 Some(room) => room as i64 / 2,
-                None => -((image - input) as i64 / 2),
+                None => -(((image - input) as f64 / 2.0).round_ties_even() as i64),
             }),
         }
     }

@@ -26,7 +26,7 @@ pub enum Filter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Crop {
-    /// Cut to the center. An odd pixel is cut at the bottom or right.
+    /// Cut to the center. At the top and left, half of an odd number of pixels is rounded to even, as in torchvision.
     Center,
     /// No cropping. Another size than the input's is an error.
     None,

@@ -15,8 +15,8 @@ pub enum Resize {
     None,
     /// Stretched to (height, width), by default the input's.
     Exact(Option<(u32, u32)>),
-    /// Shorter side scaled to this many pixels, with the aspect ratio kept. Default: 256/224 of the input's side, as
-    /// common for ImageNet.
+    /// Shorter side scaled to this many pixels, with the aspect ratio kept; the longer side is rounded down, as in
+    /// torchvision. Default: 256/224 of the input's side, as common for ImageNet.
     ShortSide(Option<u32>),
     /// Scaled to fit inside the input, with the aspect ratio kept, at the top left. The remaining pixels are padded.
     Letterbox,

@@ -116,8 +116,33 @@ fn ramp(width: u32, height: u32) -> TempDir {
 fn crops_take_the_middle() {
     let gray = input("x", &[1, 1, 2, 3], FLOAT);
     let found = values(&ramp(6, 5), &gray, "{resize: none, crop: center, scale: 1}");
-    // One of three rows goes off at the top, one of three columns on the left.
-    assert_eq!(f32s(&found), [11., 12., 13., 21., 22., 23.]);
+    // Two of three rows go off at the top, two of three columns on the left: half of three is rounded to even.
+    assert_eq!(f32s(&found), [22., 23., 24., 32., 33., 34.]);
+}
+
+/// As in torchvision: `Resize(256)` makes the longer side `int(256 * long / short)`, and `CenterCrop(224)` begins at
+/// `int(round((side - 224) / 2.0))`.
+#[test]
+fn resizing_and_cropping_are_those_of_torchvision() {
+    // Width and height before, after the resize, and pixels cut on the left and at the top.
+    let cases = [
+        ([500, 334], [383, 256], [80, 16]),
+        ([640, 427], [383, 256], [80, 16]),
+        ([427, 640], [256, 383], [16, 80]),
+        ([385, 256], [385, 256], [80, 16]),
+        ([256, 387], [256, 387], [16, 82]),
+        ([300, 300], [256, 256], [16, 16]),
+    ];
+    for (size, resized, cut) in cases {
+        let folder = folder();
+        GrayImage::new(size[0] as u32, size[1] as u32).save(folder.path().join("a.png")).unwrap();
+        let inputs = [input("x", &[1, 3, 224, 224], FLOAT)];
+        let dataset = open_with(&folder, &[""], &inputs, &with("preset: imagenet")).unwrap();
+        let scale = [0, 1].map(|i| resized[i] as f64 / size[i] as f64);
+        let expected = ImageFit { size, scale, offset: cut.map(|pixels: i32| -f64::from(pixels)) };
+        assert_eq!(dataset.image_fits(0).unwrap(), [expected], "{size:?}");
+        dataset.load(0).unwrap();
+    }
 }
 
 /// Made with PIL 13.0: `Image.fromarray(a).resize((4, 3), filter)` of `a[y, x] = (37 x x + 91 y + 13 x y) % 256`.

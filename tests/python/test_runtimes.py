@@ -233,9 +233,8 @@ def images(name, n):
     for file in sorted((ZOO / folder / "eval").iterdir())[:n]:
         image = Image.open(file).convert("RGB")
         if folder == "imagenet":
-            ratio = 256 / min(image.size)
-            image = image.resize([round(side * ratio) for side in image.size], Image.BILINEAR)
-            left, top = (image.width - 224) // 2, (image.height - 224) // 2
+            image = image.resize([256 * side // min(image.size) for side in image.size], Image.BILINEAR)
+            left, top = round((image.width - 224) / 2), round((image.height - 224) / 2)
             image = image.crop((left, top, left + 224, top + 224))
         pixels = np.asarray(image, np.float32)[:, :, :: -1 if order == "BGR" else 1]
         made.append(((pixels / unit - mean) / std).transpose(2, 0, 1)[None].astype(np.float32))

@@ -911,8 +911,8 @@ FITS = {
         SIDE / max(w, h), round(w * SIDE / max(w, h)), round(h * SIDE / max(w, h))),
     "letterbox": lambda w, h: (int(w * SIDE / max(w, h)) / w, int(h * SIDE / max(w, h)) / h, 0, 0),
     "exact": lambda w, h: (SIDE / w, SIDE / h, 0, 0),
-    "short_side=80": lambda w, h: (lambda nw, nh: (nw / w, nh / h, -((nw - SIDE) // 2), -((nh - SIDE) // 2)))(
-        round(w * 80 / min(w, h)), round(h * 80 / min(w, h))),
+    "short_side=80": lambda w, h: (lambda nw, nh: (nw / w, nh / h, -round((nw - SIDE) / 2), -round((nh - SIDE) / 2)))(
+        w * 80 // min(w, h), h * 80 // min(w, h)),
 }
 
 
