@@ -1,6 +1,8 @@
-//! The order of samples by their contents.
+//! The order of samples by their contents, and statistics that are replaced.
 
-use mqq::calibrate::Order;
+use mqq::calibrate::{CalibrationStatistics, Order};
+use mqq::statistics::TensorStatistics;
+use std::collections::BTreeMap;
 
 fn order(hashes: &[u64], skipped: &[usize], batch_size: usize) -> Order {
     Order::new(hashes.to_vec(), skipped.to_vec(), Some(batch_size), true)
@@ -19,4 +21,21 @@ fn batches_follow_from_contents_each_once() {
     assert_eq!(without.by_content, [1, 4, 3, 0, 6]);
     assert_eq!(batches(&without), batches(&plain));
     assert_eq!(batches(&order(&[7, 1, 5, 3, 9], &[], 5)), [0; 5]);
+}
+
+#[test]
+fn replaced_statistics_are_restored() {
+    let set = |all: &mut CalibrationStatistics, tensor: &str, largest: f32| {
+        let mut statistics = TensorStatistics::default();
+        statistics.observe(&[0.0, largest]);
+        all.set_statistics(BTreeMap::from([(tensor.to_string(), statistics)]));
+    };
+    let mut all = CalibrationStatistics::default();
+    for (tensor, largest) in [("x", 1.0), ("y", 2.0), ("x", 3.0), ("x", 4.0)] {
+        set(&mut all, tensor, largest);
+    }
+    let range = |all: &CalibrationStatistics, tensor: &str| all.get(tensor).unwrap().min_max();
+    assert_eq!([range(&all, "x"), range(&all, "y")], [Some((0.0, 4.0)), Some((0.0, 2.0))]);
+    all.restore();
+    assert_eq!([range(&all, "x"), range(&all, "y")], [Some((0.0, 1.0)), Some((0.0, 2.0))]);
 }

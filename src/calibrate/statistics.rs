@@ -36,6 +36,8 @@ pub struct ScaledTensor {
 #[derive(Default)]
 pub struct CalibrationStatistics {
     by_tensor: BTreeMap<String, TensorStatistics>,
+    /// Statistics by tensor that others replaced.
+    replaced: BTreeMap<String, TensorStatistics>,
     /// Statistics of scaled tensors, by the scaled tensors' names.
     scaled: BTreeMap<String, TensorStatistics>,
     /// Channel extremes along the last axis, by tensor, for the tensors that were observed per channel.
@@ -75,6 +77,7 @@ impl CalibrationStatistics {
             scaled: names.map(|one| one.name.clone()).zip(pass.scaled).collect(),
             channels: channels.filter(|(tensor, _)| by_channel.contains(tensor)).collect(),
             by_tensor: tensors.into_iter().zip(pass.statistics).collect(),
+            replaced: BTreeMap::new(),
             none: TensorStatistics::default(),
             n_samples: pass.n_samples,
             skipped: pass.skipped,
@@ -175,7 +178,18 @@ impl CalibrationStatistics {
 
     /// Sets the statistics of the tensors in `others`.
     pub fn set_statistics(&mut self, others: BTreeMap<String, TensorStatistics>) {
-        self.by_tensor.extend(others);
+        others.into_iter().for_each(|(tensor, statistics)| self.replace(tensor, statistics));
+    }
+
+    fn replace(&mut self, tensor: String, statistics: TensorStatistics) {
+        if let Some(first) = self.by_tensor.insert(tensor.clone(), statistics) {
+            self.replaced.entry(tensor).or_insert(first);
+        }
+    }
+
+    /// Gives each tensor with replaced statistics its first statistics again.
+    pub fn restore(&mut self) {
+        self.by_tensor.extend(std::mem::take(&mut self.replaced));
     }
 
     /// Returns, by tensor, the lowest and highest value of each channel along the last axis, where they were observed.
@@ -186,7 +200,9 @@ impl CalibrationStatistics {
     /// Replaces the statistics of the tensors in `scalings` by those of their scaled versions.
     pub fn take_scaled(&mut self, scalings: &BTreeMap<String, ChannelScaling>) {
         for tensor in scalings.keys() {
-            self.by_tensor.extend(self.scaled.remove_entry(tensor));
+            if let Some((tensor, statistics)) = self.scaled.remove_entry(tensor) {
+                self.replace(tensor, statistics);
+            }
         }
     }
 

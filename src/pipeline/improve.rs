@@ -55,7 +55,7 @@ pub(super) fn improve(
     let chosen = observer.map(by_spelling).transpose()?;
     let observers = setup.range_observers();
     let activation = chosen.as_ref().unwrap_or(observers.activation);
-    let observers = Observers { activation, ..observers };
+    let mut observers = Observers { activation, ..observers };
     let (mixed_precision, tuning) = match &request.mixed {
         None => {
             let rescued = rescue(setup, observers, planned, calibration, known.as_ref());
@@ -90,6 +90,9 @@ pub(super) fn improve(
                 (false, Some("undone together with all other changes, which make the network worse".to_string()));
         });
         (improved.observer, improved.tuning) = (None, None);
+        // The unchanged plan follows from the first statistics and the table's observers.
+        observers = setup.range_observers();
+        calibration.restore();
         improved.methods.push(undone);
     }
     improved.tensor_errors = TensorErrors::measure(setup, planned, held_out)?;
