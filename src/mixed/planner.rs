@@ -4,7 +4,7 @@ use super::Task;
 use crate::calibrate::{CalibrationStatistics, SampleSet};
 use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::place::{ActivationQuantizer, Assigned, Placement, WeightQuantizer, place_assigned};
-use crate::plan::{Decided, PlannedActivation, PlannedWeight, QuantPlan, decide, decide_biases, round};
+use crate::plan::{Decided, PlannedActivation, PlannedWeight, QuantPlan, decide, decide_biases, round, share};
 use crate::scheme::Scheme;
 use anyhow::{Context, Result};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Tensors of a group, and their type.
 type GroupKey = (Vec<String>, String);
 
-/// A weight, its type and its axis.
-type WeightKey = (String, String, Option<usize>);
+/// A weight, its type, its axis, and the activation whose parameters it shares.
+type WeightKey = (String, String, Option<usize>, Option<String>);
 
 /// A maker of plans, with its cached decisions.
 pub struct Planner<'a> {
@@ -34,7 +34,7 @@ pub struct Planner<'a> {
 }
 
 fn weight_key(quantizer: &WeightQuantizer) -> WeightKey {
-    (quantizer.tensor.clone(), quantizer.qtype.clone(), quantizer.axis)
+    (quantizer.tensor.clone(), quantizer.qtype.clone(), quantizer.axis, quantizer.shares_with.clone())
 }
 
 /// Returns the groups of `placement`, by number.
@@ -92,14 +92,15 @@ impl<'a> Planner<'a> {
             let planned = self.weights.get(&weight_key(quantizer))?;
             Some(PlannedWeight { quantizer: quantizer.clone(), ..planned.clone() })
         };
-        let activations: Option<_> = placement.activations.iter().map(activation).collect();
-        let weights: Option<_> = placement.weights.iter().map(weight).collect();
+        let activations: Option<Vec<_>> = placement.activations.iter().map(activation).collect();
+        let weights: Option<Vec<_>> = placement.weights.iter().map(weight).collect();
         let undecided = "internal error: a quantizer without parameters";
-        let (activations, weights) = activations.zip(weights).context(undecided)?;
+        let (mut activations, mut weights) = activations.zip(weights).context(undecided)?;
+        share(&mut weights, &mut activations);
         let mut plan = QuantPlan { activations, weights, biases: Vec::new() };
         decide_biases(self.graph, placement, self.scheme(), self.task.observers.weight, &mut plan, true)?;
         for weight in &mut plan.weights {
-            // A bias may have widened the scales of the cached weight.
+            // A bias may have widened the scales of the cached weight, and its activation may have another range.
             let decided = self.weights.get(&weight_key(&weight.quantizer));
             if decided.is_some_and(|decided| decided.params != weight.params) {
                 round(self.graph, weight)?;

@@ -95,7 +95,7 @@ pub(super) fn with_constant_tables<'a, S: Borrow<TensorStatistics>>(
 
 /// Gives each constant that shares an activation's parameters the scale, zero point and type of the activation. The
 /// activation loses its candidate ranges.
-pub(super) fn share(weights: &mut [PlannedWeight], activations: &mut [PlannedActivation]) {
+pub fn share(weights: &mut [PlannedWeight], activations: &mut [PlannedActivation]) {
     for weight in weights {
         let Some(name) = &weight.quantizer.shares_with else { continue };
         let shared = activations.iter_mut().find(|activation| activation.quantizer.tensor == *name);
