@@ -1,6 +1,7 @@
-//! Texts of the changes that passes make to a model.
+//! Texts of the changes that passes make to a model, and models that are refused.
 
-use mqq::prepare::Change;
+use crate::support::GraphBuilder;
+use mqq::prepare::{Change, check_float};
 
 #[test]
 fn a_text_is_read_as_what_it_was_written_for() {
@@ -37,5 +38,16 @@ fn a_text_is_read_as_what_it_was_written_for() {
     assert_eq!(Change::LiftedConstants(1).to_string(), "1 Constant node became an initializer");
     for other in ["", "3 nodes were changed", "opset 9 was upgraded", "input `x`: is open"] {
         assert_eq!(Change::parse(other), None, "{other}");
+    }
+}
+
+#[test]
+fn quantized_models_are_refused() {
+    for op in ["QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "MatMulInteger", "MatMulNBits", "QGemm"] {
+        let mut g = GraphBuilder::new(17);
+        g.input("x", &[1, 16]);
+        g.op(op, &["x"], "y");
+        let error = check_float(&g.output("y").build()).unwrap_err();
+        assert!(format!("{error:#}").contains(&format!("is already quantized (1 {op}), expected")), "{error:#}");
     }
 }

@@ -109,6 +109,18 @@ pub fn is_suppression(node: &NodeProto) -> bool {
     node.op_type() == "NonMaxSuppression" || node.op_type().contains("NMS")
 }
 
+/// Whether the node is a QuantizeLinear or a DequantizeLinear.
+pub fn is_qdq(node: &NodeProto) -> bool {
+    matches!(node.op_type(), "QuantizeLinear" | "DequantizeLinear")
+}
+
+/// Whether the node has integer inputs or weights without Q/DQ, or quantizes its input by the input's own range.
+pub fn is_integer_operator(node: &NodeProto) -> bool {
+    let op = node.op_type();
+    let others = ["ConvInteger", "MatMulInteger", "DynamicQuantizeLinear", "MatMulNBits", "QGemm", "QAttention"];
+    op.starts_with("QLinear") || others.contains(&op)
+}
+
 /// Operators whose output shapes depend on input values.
 pub const SHAPED_BY_VALUES: [&str; 4] = ["NonZero", "NonMaxSuppression", "Unique", "Compress"];
 

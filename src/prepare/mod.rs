@@ -107,12 +107,8 @@ pub fn check_float(model: &ModelProto) -> Result<()> {
     let graph = model.graph()?;
     let mut found: BTreeMap<&str, usize> = BTreeMap::new();
     for node in &graph.node {
-        let op = node.op_type();
-        let quantized = matches!(op, "QuantizeLinear" | "DequantizeLinear" | "DynamicQuantizeLinear")
-            || op.starts_with("QLinear")
-            || matches!(op, "ConvInteger" | "MatMulInteger" | "QGemm" | "QAttention");
-        if quantized {
-            *found.entry(op).or_default() += 1;
+        if node::is_qdq(node) || node::is_integer_operator(node) {
+            *found.entry(node.op_type()).or_default() += 1;
         }
     }
     if !found.is_empty() {

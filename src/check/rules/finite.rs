@@ -3,6 +3,7 @@
 use super::{Check, Finding, RuleReport};
 use crate::check::{QdqGraph, Role, operand_role};
 use crate::onnx::integers::scale_values;
+use crate::onnx::node::is_qdq;
 use crate::onnx::proto::{ModelProto, NodeProto};
 use crate::scheme::RuleCall;
 
@@ -36,7 +37,7 @@ fn add_non_finite(graph: &QdqGraph, report: &mut RuleReport) {
     for name in initializers.chain(made) {
         // Another rule, `positive_scales`, reports the scales of Q/DQ.
         let mut uses = graph.operators_reading(name);
-        uses.retain(|(node, _)| !matches!(node.op_type(), "QuantizeLinear" | "DequantizeLinear"));
+        uses.retain(|(node, _)| !is_qdq(node));
         let Some((node, _)) = uses.first().copied() else { continue };
         let Some(Ok(values)) = graph.constant(name).map(scale_values) else { continue };
         let of_layer = uses.iter().find_map(|(node, i)| Some((*node, parameter(node, *i)?)));

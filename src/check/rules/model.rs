@@ -4,6 +4,7 @@ use super::{Check, Finding, RuleReport, Severity};
 use crate::check::{QdqGraph, QdqNode, QdqOperator};
 use crate::onnx::check_topology;
 use crate::onnx::inputs::is_open;
+use crate::onnx::node::{is_integer_operator, is_qdq};
 use crate::onnx::proto::{ModelProto, NodeProto};
 use crate::scheme::{ParameterKind, RuleCall};
 
@@ -55,16 +56,8 @@ pub const QDQ_ONLY: Check = Check {
     ..Check::DEFAULT
 };
 
-fn is_integer_operator(op_type: &str) -> bool {
-    op_type.starts_with("QLinear")
-        || matches!(
-            op_type,
-            "ConvInteger" | "MatMulInteger" | "DynamicQuantizeLinear" | "MatMulNBits" | "QGemm" | "QAttention"
-        )
-}
-
 fn qdq_only(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
-    for node in graph.graph.node.iter().filter(|node| is_integer_operator(node.op_type())) {
+    for node in graph.graph.node.iter().filter(|node| is_integer_operator(node)) {
         report.add(Finding::new("operator", "an integer operator", "a float operator between DQ and Q").at(node));
     }
 }
@@ -117,21 +110,17 @@ fn scope(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
         }
     }
     for function in &graph.model.functions {
-        if function.node.iter().any(is_linear) {
+        if function.node.iter().any(is_qdq) {
             let found = format!("Q/DQ in function `{}`, not checked", function.name());
             report.add(Finding::new("in functions", found, "none"));
         }
     }
 }
 
-fn is_linear(node: &NodeProto) -> bool {
-    matches!(node.op_type(), "QuantizeLinear" | "DequantizeLinear")
-}
-
 fn n_nested_linears(node: &NodeProto) -> usize {
     let graphs = node.attribute.iter().flat_map(|a| a.g.iter().chain(&a.graphs));
     let nodes = graphs.flat_map(|graph| &graph.node);
-    nodes.map(|inner| usize::from(is_linear(inner)) + n_nested_linears(inner)).sum()
+    nodes.map(|inner| usize::from(is_qdq(inner)) + n_nested_linears(inner)).sum()
 }
 
 /// At least one operator must be quantized.
@@ -146,7 +135,7 @@ pub const QUANTIZED: Check = Check {
 fn quantized(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
     let is_read = |qdq: &QdqNode| {
         let mut readers = graph.users(qdq.output).into_iter();
-        qdq.operator == QdqOperator::Dequantize && readers.any(|(node, _)| !is_linear(node))
+        qdq.operator == QdqOperator::Dequantize && readers.any(|(node, _)| !is_qdq(node))
     };
     // Integer operators, and Q/DQ in subgraphs and functions, count as quantized without a further check.
     let n_seen = graph.qdq_nodes.len();
@@ -172,6 +161,6 @@ pub fn is_quantized(model: &ModelProto) -> bool {
 fn n_quantized(model: &ModelProto) -> usize {
     let graph = model.graph.iter().flat_map(|graph| &graph.node);
     let nodes = graph.chain(model.functions.iter().flat_map(|function| &function.node));
-    let is_one = |node: &NodeProto| is_linear(node) || is_integer_operator(node.op_type());
+    let is_one = |node: &NodeProto| is_qdq(node) || is_integer_operator(node);
     nodes.map(|node| usize::from(is_one(node)) + n_nested_linears(node)).sum()
 }
