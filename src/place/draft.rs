@@ -150,6 +150,15 @@ impl<'a> Draft<'a> {
         inputs.map(|(input_idx, _)| input_idx).collect()
     }
 
+    /// The index of the input that a Mul or Div scales by a constant. `None` for other nodes, and for a constant that a
+    /// tensor divides.
+    pub(super) fn scaled_input(&self, node_idx: usize) -> Option<usize> {
+        match (self.op(node_idx), self.activation_inputs(node_idx).as_slice()) {
+            ("Mul", &[input]) | ("Div", &[input @ 0]) => Some(input),
+            _ => None,
+        }
+    }
+
     /// The nodes that produce the activation inputs of a node.
     pub(super) fn activation_producers(&self, node_idx: usize) -> impl Iterator<Item = usize> {
         let node = &self.graph.node[node_idx];

@@ -72,25 +72,19 @@ impl Draft<'_> {
         inputs.iter().all(|&i| self.pointwise_between(from, &node.input[i], nodes))
     }
 
-    /// Returns the tensor that a product or quotient with a constant scales, and the position of the product or
-    /// quotient.
+    /// Returns the tensor that a node scales by a constant to `tensor`, and the node's position.
     fn source_of_scaling(&self, tensor: &str) -> Option<(&str, usize)> {
         let node_idx = self.index.producer_idx(tensor)?;
-        let inputs = self.activation_inputs(node_idx);
-        let node = &self.graph.node[node_idx];
-        let scales = matches!(node.op_type(), "Mul" | "Div") && inputs.len() == 1;
-        scales.then(|| (node.input[inputs[0]].as_str(), node_idx))
+        let input = self.scaled_input(node_idx)?;
+        Some((self.graph.node[node_idx].input[input].as_str(), node_idx))
     }
 
-    /// Returns the chain of products and quotients with a constant after the node. Each is the only reader of the one
-    /// before.
+    /// Returns the chain of nodes after the node that scale by a constant. Each is the only reader of the one before.
     fn scalings_behind(&self, mut node_idx: usize) -> Vec<usize> {
         let mut found = Vec::new();
         while let Some(output) = self.graph.node[node_idx].output.first() {
             let Some((next, _)) = self.index.only_value_reader(output) else { break };
-            let is_scaling =
-                matches!(self.graph.node[next].op_type(), "Mul" | "Div") && self.activation_inputs(next).len() == 1;
-            if !is_scaling {
+            if self.scaled_input(next).is_none() {
                 break;
             }
             node_idx = next;

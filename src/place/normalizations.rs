@@ -51,7 +51,7 @@ impl Draft<'_> {
         nodes.insert(node_idx);
         let inputs = self.activation_inputs(node_idx);
         // A sum is a mean where a constant divides it.
-        let divides = matches!(self.op(node_idx), "Mul" | "Div") && inputs.len() == 1;
+        let divides = self.scaled_input(node_idx).is_some();
         nodes.len() <= MAX_NODES
             && inputs.iter().all(|&input| {
                 let before = self.index.producer_idx(&self.graph.node[node_idx].input[input]);

@@ -49,6 +49,14 @@ fn activation_functions_behind_a_layer() {
         g.op("Mul", &["s", "c"], "y");
     };
     assert!(found("skip_fused_gates: { alone: 1 }", gated, "y").is_empty());
+    // A constant divided by the product is not scaled.
+    let inverse = |g: &mut GraphBuilder| {
+        g.values("one", &[], &[1.0]);
+        g.op("Sigmoid", &["x"], "s");
+        g.op("Mul", &["x", "s"], "silu");
+        g.op("Div", &["one", "silu"], "y");
+    };
+    assert_eq!(found("skip_fused_gates: { alone: 1 }", inverse, "y"), ["Sigmoid_s", "Mul_silu"]);
 }
 
 #[test]
