@@ -114,6 +114,12 @@ impl<'a> GraphIndex<'a> {
         }
     }
 
+    /// Returns the exponents of a Pow; `None` for other operators, and if they are not constant.
+    pub fn exponents(&self, node: &NodeProto) -> Option<Vec<f64>> {
+        let exponents = node.input.get(1).filter(|_| node.op_type() == "Pow")?;
+        tensor::f64_values(self.initializer(exponents)?).ok()
+    }
+
     /// Returns the index of the constant among the two inputs of a node; `None` if neither or both are initializers.
     pub fn constant_operand(&self, node: &NodeProto) -> Option<usize> {
         let [a, b] = node.input.as_slice() else { return None };

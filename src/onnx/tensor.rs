@@ -85,6 +85,20 @@ pub fn i64_values(tensor: &TensorProto) -> Result<Vec<i64>> {
     values(tensor, &tensor.int64_data, i64::from_le_bytes)
 }
 
+/// Returns the values of a float32, int32 or int64 tensor in double precision, in row-major order.
+///
+/// # Errors
+/// As [`f32_values`].
+pub fn f64_values(tensor: &TensorProto) -> Result<Vec<f64>> {
+    if tensor.data_type() == DataType::Int64 as i32 {
+        return Ok(i64_values(tensor)?.into_iter().map(|value| value as f64).collect());
+    }
+    if tensor.data_type() == DataType::Int32 as i32 {
+        return Ok(values(tensor, &tensor.int32_data, i32::from_le_bytes)?.into_iter().map(f64::from).collect());
+    }
+    Ok(f32_values(tensor)?.into_iter().map(f64::from).collect())
+}
+
 /// Whether a bool tensor has a true value.
 pub fn is_true(tensor: &TensorProto) -> bool {
     tensor.raw_data.as_deref().unwrap_or_default().contains(&1) || tensor.int32_data.contains(&1)

@@ -2,7 +2,6 @@
 
 use super::Draft;
 use super::trace::{BINARY, MOVES, POINTWISE};
-use crate::onnx::tensor;
 use std::collections::BTreeSet;
 
 /// Operators that compute a statistic.
@@ -74,17 +73,10 @@ impl Draft<'_> {
 
     /// Whether a node is a tensor times itself, or the tensor to the power of 2.
     pub(super) fn is_square(&self, node_idx: usize) -> bool {
-        let inputs = &self.graph.node[node_idx].input;
-        match self.op(node_idx) {
-            "Mul" => inputs.first() == inputs.get(1),
-            "Pow" => {
-                let exponent = inputs.get(1).and_then(|name| self.index.initializer(name));
-                exponent.is_some_and(|exponent| {
-                    tensor::f32_values(exponent).is_ok_and(|values| values.iter().all(|&value| value == 2.0))
-                        || tensor::i64_values(exponent).is_ok_and(|values| values.iter().all(|&value| value == 2))
-                })
-            }
-            _ => false,
+        let node = &self.graph.node[node_idx];
+        match node.op_type() {
+            "Mul" => node.input.first() == node.input.get(1),
+            _ => self.index.exponents(node).is_some_and(|exponents| exponents.iter().all(|&exponent| exponent == 2.0)),
         }
     }
 

@@ -37,7 +37,7 @@ pub fn uses_at_poles(index: &GraphIndex, graph: &GraphProto) -> BTreeSet<Edge> {
         for (input_idx, name) in node.input.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
             let is_at_pole = match (op, input_idx) {
                 ("Div", 1) | ("Reciprocal" | "Log", 0) => true,
-                ("Pow", 0) => node.input.get(1).and_then(|exponent| index.floats(exponent)).is_some_and(|exponents| {
+                ("Pow", 0) => index.exponents(node).is_some_and(|exponents| {
                     exponents.iter().any(|exponent| *exponent < 0.0 || *exponent > 0.0 && is_before_pole)
                 }),
                 ("Div", 0) => is_before_pole,

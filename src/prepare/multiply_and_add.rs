@@ -5,11 +5,11 @@
 //! becomes `x * x`. A division stays if the divisor is 0 or has no normal reciprocal. A power stays if the exponent is
 //! not a scalar 2.
 
-use super::{Change, is_float_initializer};
+use super::Change;
 use crate::onnx::graph::drop_unused;
 use crate::onnx::names::Names;
 use crate::onnx::node::{self, node_name};
-use crate::onnx::proto::{GraphProto, ModelProto, NodeProto};
+use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use crate::onnx::tensor;
 use anyhow::Result;
 
@@ -54,26 +54,32 @@ fn form(graph: &GraphProto, node: &NodeProto) -> Option<Form> {
         return None;
     }
     let with = |op_type, value: fn(f32) -> f32, is_usable: fn(&f32) -> bool| {
-        let (shape, values) = constant(graph, second)?;
+        let (shape, values) = floats(graph, second)?;
         let values: Vec<f32> = values.into_iter().map(value).collect();
         values.iter().all(is_usable).then_some(Form::With { op_type, shape, values })
     };
     match node.op_type() {
         "Div" => with("Mul", f32::recip, |value| value.is_normal()),
-        "Sub" if constant(graph, first).is_some() => Some(Form::MinusVariable),
+        "Sub" if floats(graph, first).is_some() => Some(Form::MinusVariable),
         "Sub" => with("Add", |value| -value, |_| true),
         // A constant of a higher rank than the base would give its rank to the power.
-        "Pow" => (constant(graph, second)? == (vec![], vec![2.0])).then_some(Form::Square),
+        "Pow" => {
+            let exponent = constant(graph, second)?;
+            (exponent.dims.is_empty() && tensor::f64_values(exponent).ok()? == [2.0]).then_some(Form::Square)
+        }
         _ => None,
     }
 }
 
-/// Returns the shape and the values of a float initializer that is not a graph input.
-fn constant(graph: &GraphProto, name: &str) -> Option<(Vec<usize>, Vec<f32>)> {
-    if !is_float_initializer(graph, name) || graph.input.iter().any(|input| input.name() == name) {
-        return None;
-    }
-    let stored = graph.initializer_named(name)?;
+/// Returns an initializer that is not a graph input.
+fn constant<'g>(graph: &'g GraphProto, name: &str) -> Option<&'g TensorProto> {
+    let is_input = graph.input.iter().any(|input| input.name() == name);
+    graph.initializer_named(name).filter(|_| !is_input)
+}
+
+/// Returns the shape and the values of a float constant.
+fn floats(graph: &GraphProto, name: &str) -> Option<(Vec<usize>, Vec<f32>)> {
+    let stored = constant(graph, name)?;
     Some((tensor::shape(stored).ok()?, tensor::f32_values(stored).ok()?))
 }
 

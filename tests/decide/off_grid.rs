@@ -5,6 +5,7 @@ use mqq::backends;
 use mqq::observers::by_spelling;
 use mqq::onnx::graph::GraphIndex;
 use mqq::onnx::proto::ModelProto;
+use mqq::onnx::tensor;
 use mqq::onnx::value_info::{ValueInfo, ValueInfos};
 use mqq::place::{OffGrid, Placement, Selection, place, uses_at_poles};
 use mqq::plan::{Observers, decide, off_grid, warning_of_off_grid};
@@ -17,6 +18,7 @@ fn operators_before_a_pole_that_keep_a_zero_count() {
         g.input("x", &[1, 4]);
         g.values("minus", &[], &[-0.5]);
         g.values("two", &[], &[2.0]);
+        g.tensor(tensor::from_i64("minus_one", &[], &[-1]).unwrap());
         nodes.iter().for_each(|(op, inputs, output)| _ = g.op(op, inputs, output));
         g.output(nodes.last().unwrap().2);
         let model = g.build();
@@ -28,6 +30,7 @@ fn operators_before_a_pole_that_keep_a_zero_count() {
     assert_eq!(uses(&[("Abs", &["x"], "a"), log]), ["x", "a"]);
     assert_eq!(uses(&[("Pow", &["x", "two"], "a"), log]), ["x", "a"]);
     assert_eq!(uses(&[("Pow", &["x", "minus"], "y")]), ["x"]);
+    assert_eq!(uses(&[("Pow", &["x", "minus_one"], "y")]), ["x"]);
     assert_eq!(uses(&[("Sqrt", &["x"], "a"), ("Transpose", &["a"], "b"), ("Div", &["x", "b"], "y")]), ["x", "a", "b"]);
     // The sum of a number and 0 is not 0.
     assert_eq!(uses(&[("Add", &["x", "two"], "a"), log]), ["a"]);

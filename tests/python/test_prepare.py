@@ -515,10 +515,11 @@ def test_products_and_sums_for_divisions_differences_and_squares(tmp_path):
         ("Pow", ["h", "half"], ["i"], {}),
         ("Sub", ["i", "h"], ["j"], {}),
         ("Pow", ["j", "two_of_rank_5"], ["k"], {}),
+        ("Pow", ["x", "whole_two"], ["l"], {}),
         ("Add", ["b", "f"], ["y"], {}),
     ], {"c": np.array([6.0, 0.3, -7.0, 1e3], np.float32).reshape(4, 1, 1), "zero": np.float32(0), "two": np.float32(2),
-        "half": np.float32(0.5), "two_of_rank_5": np.full((1,) * 5, 2, np.float32)},
-        outputs=("y", "d", "e", "f", "g", "h", "k"))
+        "half": np.float32(0.5), "two_of_rank_5": np.full((1,) * 5, 2, np.float32), "whole_two": np.int64(2)},
+        outputs=("y", "d", "e", "f", "g", "h", "k", "l"))
     path, x = tmp_path / "model.onnx", floats(1, 4, 6, 6)
     onnx.save(before, path)
     kinds = {}
@@ -531,8 +532,8 @@ def test_products_and_sums_for_divisions_differences_and_squares(tmp_path):
         pairs = zip(session(path, False).run(None, {"x": x}), session(output, False).run(None, {"x": x}))
         for expected, found in pairs:
             np.testing.assert_allclose(found, expected, rtol=3e-6, atol=1e-6)
-    assert kinds["qnn-htp"] == "Div Sub Div Div Sub Div Pow Pow Sub Pow Add"
-    assert kinds["qnn-htp-a16"] == "Mul Add Div Div Neg Add Div Mul Pow Sub Pow Add"
+    assert kinds["qnn-htp"] == "Div Sub Div Div Sub Div Pow Pow Sub Pow Pow Add"
+    assert kinds["qnn-htp-a16"] == "Mul Add Div Div Neg Add Div Mul Pow Sub Pow Mul Add"
 
 
 def test_a_graph_of_products_and_sums_can_be_exported_again(tmp_path):
