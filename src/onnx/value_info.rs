@@ -119,6 +119,16 @@ impl ValueInfos {
                         attribute("value").and_then(|a| a.t.as_ref()).map_or(DataType::Float as i32, |t| t.data_type()),
                     ),
                     ("Constant", _) => attribute("value").and_then(|a| a.t.as_ref()).map(|t| t.data_type()),
+                    ("QuantizeLinear", _) => {
+                        let named = attribute("output_dtype").map(|a| a.i() as i32).filter(|&named| named != 0);
+                        match node.input.get(2).filter(|zero_point| !zero_point.is_empty()) {
+                            Some(_) => of_input(2),
+                            None => named.or(Some(DataType::Uint8 as i32)),
+                        }
+                    }
+                    ("DynamicQuantizeLinear", 0 | 2) => Some(DataType::Uint8 as i32),
+                    // The type of the scale.
+                    ("DequantizeLinear", _) => of_input(1),
                     ("Where", _) => of_input(1).or_else(|| of_input(2)),
                     ("OneHot", _) => of_input(2),
                     // The first inputs are ids, the third is the embedding table.

@@ -58,6 +58,26 @@ fn every_rule_is_kept_by_a_good_model_and_broken_by_a_bad_one() {
 }
 
 #[test]
+fn integers_that_move_between_q_and_dq_are_not_float() {
+    let mut g = GraphBuilder::new(13);
+    g.input("x", &[1, 4]);
+    g.values("x_scale", &[], &[0.5]);
+    g.tensor(tensor::from_integers("x_zp", tensor::DataType::Int8, &[], &[0]).unwrap());
+    linear(&mut g, "QuantizeLinear", "x", "x", None);
+    g.tensor(tensor::from_i64("shape", &[2], &[2, 2]).unwrap());
+    g.op("Reshape", &["x_q", "shape"], "moved");
+    linear(&mut g, "DequantizeLinear", "x", "moved", None);
+    g.op("Relu", &["x_dq"], "y");
+    g.op("Elu", &["y"], "z");
+    pair(&mut g, "z", 0.5);
+    g.output("z_dq");
+    let found = findings(&g.build(), &table("[{ no_float_nodes: { fuse: [Conv] } }]").unwrap());
+    let found = found.iter().filter(|finding| finding.rule == "no_float_nodes");
+    let texts: Vec<String> = found.map(Finding::to_string).collect();
+    assert!(texts.len() == 1 && texts[0].contains("(Elu): `y`: input is float"), "{texts:?}");
+}
+
+#[test]
 fn concat_shares_the_grid_of_all_its_inputs() {
     let model = |scale: f32| {
         let mut g = GraphBuilder::new(13);
