@@ -176,3 +176,13 @@ fn boxes_share_what_lies_in_both() {
     // Sides in the wrong order cover nothing.
     assert_eq!(iou(&[2.0, 2.0, 0.0, 0.0], &[0.0, 0.0, 2.0, 2.0]), 0.0);
 }
+
+#[test]
+fn maps_without_values_are_no_points() {
+    let Decoding::Keypoints(head) = resolve("heatmap").unwrap().decoding else { panic!() };
+    for shape in [[1, 17, 0, 0], [1, 17, 4, 0], [1, 17, 0, 4]] {
+        let error = head.points(&[view(&shape, &[], (1, 0))], None).unwrap_err();
+        assert!(format!("{error:#}").contains("expected at least 1 of each"), "{error:#}");
+    }
+    assert_eq!(head.points(&[view(&[1, 1, 1, 2], &[0.0, 1.0], (1, 0))], None).unwrap().1[0].at, [1.0, 0.0]);
+}

@@ -81,6 +81,10 @@ impl KeypointsHead {
             }
             PointForm::Heatmap => {
                 let [height, width] = self.points.sides(outputs).context("`points`")?;
+                ensure!(
+                    height > 0 && width > 0,
+                    "`points`: found maps of {height} rows and {width} columns, expected at least 1 of each"
+                );
                 let point = |k: usize| {
                     let (at, score) = peak(rows.values.iter().skip(k).step_by(rows.n_columns));
                     ScoredPoint { at: [(at % width) as f32, (at / width) as f32], score: Some(score) }
