@@ -2,6 +2,7 @@
 
 use super::{Draft, Rule};
 use crate::scheme::{ParameterKind, RuleCall};
+use std::collections::BTreeMap;
 
 /// Quantizes pooling and elementwise operators that follow quantized ones. Source: Model-Optimizer,
 /// `filter_quantizable_kgen_heads`.
@@ -35,7 +36,7 @@ fn quantize_followers(draft: &mut Draft, call: &RuleCall) {
                 // A tensor that a matrix product is added to is a residual stream, kept in float.
                 Some(backbone) if fuse && pointwise => draft.graph.node[backbone].op_type().starts_with("Conv"),
                 Some(_) => true,
-                None => comes_quantized(draft, tensor),
+                None => comes_quantized(draft, tensor, &mut BTreeMap::new()),
             }
         };
         let following: Vec<usize> = inputs.iter().copied().filter(|&i| follows(i)).collect();
@@ -52,8 +53,12 @@ fn quantize_followers(draft: &mut Draft, call: &RuleCall) {
     }
 }
 
-/// Whether a quantized node produces the tensor, or a Concat of only such tensors.
-fn comes_quantized(draft: &Draft, tensor: &str) -> bool {
+/// Whether a quantized node produces the tensor, or a Concat of only such tensors. `known` holds the answers for the
+/// outputs of Concats that were met.
+fn comes_quantized<'t>(draft: &'t Draft, tensor: &'t str, known: &mut BTreeMap<&'t str, bool>) -> bool {
+    if let Some(comes) = known.get(tensor) {
+        return *comes;
+    }
     let Some(producer) = draft.index.producer_idx(tensor) else { return false };
     if draft.is_quantized(producer) {
         return true;
@@ -61,6 +66,11 @@ fn comes_quantized(draft: &Draft, tensor: &str) -> bool {
     let node = &draft.graph.node[producer];
     let inputs = draft.activation_inputs(producer);
     let joins = node.op_type() == "Concat" && draft.row(producer).is_some() && !inputs.is_empty();
-    let input_comes = |&i: &usize| draft.backbone(&node.input[i]).is_some() || comes_quantized(draft, &node.input[i]);
-    joins && inputs.iter().all(input_comes)
+    let comes = joins
+        && inputs
+            .iter()
+            .map(|&i| node.input[i].as_str())
+            .all(|input| draft.backbone(input).is_some() || comes_quantized(draft, input, known));
+    known.insert(tensor, comes);
+    comes
 }

@@ -67,6 +67,19 @@ fn operators_whose_output_no_integer_kernel_reads() {
 }
 
 #[test]
+fn joins_of_joins_are_followed_once_each() {
+    let build = |g: &mut GraphBuilder| {
+        let mut joined = g.conv("x", 16, 16, 3, 1, "c");
+        for i in 0..60 {
+            joined = g.op_with("Concat", &[&joined, &joined], &format!("c{i}"), &[("axis", Attr::Int(1))]);
+        }
+        g.op("Add", &[&joined, &joined], "y");
+    };
+    let found = quantized("[quantize_weighted_inputs, { quantize_followers: { ops: [Add] } }]", build, &["y"]);
+    assert!(found.iter().any(|uses| uses.starts_with("c59 -> y")), "{found:?}");
+}
+
+#[test]
 fn outputs_move_past_what_alone_follows() {
     let build = |g: &mut GraphBuilder| {
         g.conv("x", 16, 16, 3, 1, "a");
