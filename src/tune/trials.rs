@@ -72,9 +72,10 @@ impl<'a> Trials<'a> {
                 tried.push(self.context(methods));
             }
             let titles: Vec<&str> = pending.iter().take(n_together).map(|method| method.title).collect();
+            let stage = if titles.is_empty() { "comparison".to_string() } else { titles.join(", ") };
             let of_earlier = reference.as_ref().filter(|_| pending == [BIAS] && accepted.is_empty());
             let known = known.or(of_earlier);
-            let mut pass = self.pass(n_tune)?.with_reference(known).reporting(self.tuning.progress, &titles.join(", "));
+            let mut pass = self.pass(n_tune)?.with_reference(known).reporting(self.tuning.progress, &stage);
             if plain.is_none() {
                 pass = pass.with(Candidate::new(self.planned.plan.clone(), n_tune)?, NoHook);
             }

@@ -35,7 +35,7 @@ use mqq::tune::{
 use prost::Message;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 
 fn half() -> Preprocessing {
@@ -329,6 +329,32 @@ fn where_samples_are_few_those_that_judged_teach_too() {
     let few = apart(&biases(6, 4, 0), &biases(6, 4, 3));
     let many = apart(&biases(12, 9, 0), &biases(12, 9, 3));
     assert!(few < 1e-4 && many > 1e-3, "{few} {many}");
+}
+
+/// Samples are too few for the only method.
+#[test]
+fn a_pass_without_methods_is_a_comparison() {
+    let scheme = backends::resolve("tensorrt").unwrap();
+    let (model, value_info) = prepared("fixtures/digits_cnn.onnx", &scheme);
+    let Planned { model, plan, placement, inputs, values, .. } = planned(model, &value_info, &scheme);
+    let stages = Mutex::new(Vec::new());
+    let progress = |stage: &str, n: usize| {
+        stages.lock().unwrap().push(stage.to_string());
+        silent(stage, n)
+    };
+    let tuning = Tuning {
+        table: WeightScheme { scheme: &scheme, observer: &by_spelling("max").unwrap() },
+        samples: Samples { names: &inputs, values: &values[..6] },
+        n_tune: 4,
+        methods: &methods::named(&["local-bias"]),
+        known: None,
+        outputs: OutputOptions::default(),
+        prepared: &PreparedNodes::default(),
+        progress: &progress,
+    };
+    let tuned = tune(&mut PlannedModel::new(model, placement, plan), tuning).unwrap().unwrap();
+    assert!(!tuned.methods[0].accepted);
+    assert_eq!(*stages.lock().unwrap(), ["comparison"]);
 }
 
 /// The methods that were tried on the plan.
