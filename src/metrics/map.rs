@@ -1,7 +1,7 @@
 //! Metrics of maps and pictures.
 
 use super::MAX_DB;
-use super::decibels::relative_error_db;
+use super::decibels::sqnr_db;
 use super::layout::FloatOutput;
 use super::metric::{Better, Figure, Metric};
 use super::task_outputs::{ImageSums, TaskOutputs};
@@ -67,8 +67,7 @@ fn add(of_channel: AddChannel, (sides, float, peak): DecodedMap, (_, quantized, 
 }
 
 fn db(sums: &[f64]) -> Option<Figure> {
-    let db = |error: f64| if error > 0.0 { relative_error_db(error / sums[0]) } else { MAX_DB };
-    (sums[0] > 0.0).then(|| Figure::of(db(sums[1])))
+    (sums[0] > 0.0).then(|| Figure::of(sqnr_db(sums[0], sums[1])))
 }
 
 fn mean(sums: &[f64]) -> Option<Figure> {

@@ -1,7 +1,11 @@
 //! Values that are NaN or infinite, and outputs in front of a Softmax.
 
-use super::{INF, NAN, assert_near, db, figure};
-use mqq::metrics::{NonFinite, NonFiniteCounts, SQNR, center_along};
+use super::{Compared, INF, NAN, assert_near, compared, db, figure, sums};
+use mqq::heads::{TaskHead, resolve};
+use mqq::metrics::{
+    FloatOutput, MAP_SQNR, MAX_DB, Measurement, NonFinite, NonFiniteCounts, PreparedMetrics, SQNR, center_along,
+};
+use std::sync::Arc;
 
 fn counts(position: usize, name: &str, float: &[f32], quantized: &[f32]) -> NonFiniteCounts {
     NonFiniteCounts::of((position, name), float, quantized)
@@ -87,4 +91,16 @@ fn a_mask_in_front_of_a_softmax_is_no_error() {
     assert_near(figure(SQNR, &[1, 3], &[(&float, &centred([-INF, 2.0, 5.0]))]), db(2.0 / 0.5));
     let unmasked = centred([-9.0, 2.0, 4.0]);
     assert_eq!(figure(SQNR, &[1, 3], &[(&float, &unmasked)]), -200.0);
+}
+
+#[test]
+fn a_map_that_is_nan_somewhere_has_no_good_figure() {
+    let (float, broken): ([f32; 4], [f32; 4]) = ([1.0, 2.0, 3.0, 5.0], [1.0, NAN, 3.0, 5.0]);
+    let outputs = [compared("y", &[1, 1, 2, 2], &[(&float, &broken)])];
+    let head = TaskHead { head: resolve("map").unwrap(), input: None, reason: None };
+    let of_float: Vec<FloatOutput> = outputs.iter().map(Compared::float).collect();
+    let prepared = Arc::new(PreparedMetrics::new(&[MAP_SQNR], &of_float, Some(&head)));
+    let sums = sums(&prepared, &outputs, None);
+    let found = Measurement::new(prepared, sums).figures(MAP_SQNR).remove(0).unwrap().value;
+    assert!(found <= -MAX_DB, "{found}");
 }
