@@ -7,7 +7,6 @@ use crate::scheme::{ParameterKind, RuleCall};
 /// Model-Optimizer, `find_nodes_from_mha_to_exclude` and `partitioning`.
 pub const SKIP_ATTENTION_SCORES: Rule = Rule {
     name: "skip_attention_scores",
-    about: "attention (MatMul, Softmax, MatMul) with an added mask, or over a sequence longer than `max_sequence`, stays float",
     takes: &[("max_sequence", ParameterKind::Count)],
     apply: skip_attention_scores,
 };
@@ -58,13 +57,8 @@ pub(super) fn scores_product(draft: &Draft, scores: &str) -> Option<(usize, bool
 
 /// Leaves the product of attention weights and values float, where operators that move values produce the values.
 /// Source: NNCF, `onnx/quantization/ignored_patterns.py`, `MULTIHEAD_ATTENTION_OUTPUT`.
-pub const SKIP_ATTENTION_OUTPUT: Rule = Rule {
-    name: "skip_attention_output",
-    about: "a MatMul of the output of a Softmax (directly or after a Reshape) and the output of a Reshape, \
-     Transpose, Gather, Split, Squeeze or Concat stays float",
-    takes: &[],
-    apply: skip_attention_output,
-};
+pub const SKIP_ATTENTION_OUTPUT: Rule =
+    Rule { name: "skip_attention_output", takes: &[], apply: skip_attention_output };
 
 fn skip_attention_output(draft: &mut Draft, _: &RuleCall) {
     const BRANCH: &[&str] = &["Reshape", "Transpose", "Gather", "Split", "Squeeze", "Concat"];

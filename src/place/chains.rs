@@ -4,13 +4,8 @@ use super::{Draft, Rule};
 use crate::scheme::RuleCall;
 
 /// Leaves spelled-out layer and RMS normalization float. Source: Model-Optimizer, `partitioning.py`, layer-norm chains.
-pub const SKIP_LAYER_NORM_CHAINS: Rule = Rule {
-    name: "skip_layer_norm_chains",
-    about: "a layer or RMS normalization spelled out (from the mean of squares, or of squared differences, over Sqrt to \
-     the quotient or product, then Mul and Add) stays float",
-    takes: &[],
-    apply: skip_layer_norm_chains,
-};
+pub const SKIP_LAYER_NORM_CHAINS: Rule =
+    Rule { name: "skip_layer_norm_chains", takes: &[], apply: skip_layer_norm_chains };
 
 fn skip_layer_norm_chains(draft: &mut Draft, _: &RuleCall) {
     leave_chains_float(draft, "Sqrt", |draft, sqrt| draft.layer_norm_around(sqrt), "part of a layer normalization");
@@ -28,24 +23,14 @@ fn leave_chains_float(draft: &mut Draft, op_type: &str, around: fn(&Draft, usize
 }
 
 /// Leaves a spelled-out Softmax float, like the operator Softmax. JAX has no other form.
-pub const SKIP_SOFTMAX_CHAINS: Rule = Rule {
-    name: "skip_softmax_chains",
-    about: "a Softmax spelled out (ReduceMax, Sub, Exp, ReduceSum, Div) stays float",
-    takes: &[],
-    apply: skip_softmax_chains,
-};
+pub const SKIP_SOFTMAX_CHAINS: Rule = Rule { name: "skip_softmax_chains", takes: &[], apply: skip_softmax_chains };
 
 fn skip_softmax_chains(draft: &mut Draft, _: &RuleCall) {
     leave_chains_float(draft, "Exp", |draft, exp| draft.softmax_around(exp), "part of a Softmax");
 }
 
 /// Leaves a spelled-out GELU float. Source: Model-Optimizer, `partitioning.py` (Div-Erf-Add-Mul-Mul).
-pub const SKIP_GELU_CHAINS: Rule = Rule {
-    name: "skip_gelu_chains",
-    about: "a GELU spelled out (Div, Erf, Add, Mul, Mul, or with Tanh and a cube) stays float",
-    takes: &[],
-    apply: skip_gelu_chains,
-};
+pub const SKIP_GELU_CHAINS: Rule = Rule { name: "skip_gelu_chains", takes: &[], apply: skip_gelu_chains };
 
 fn skip_gelu_chains(draft: &mut Draft, _: &RuleCall) {
     for gate in draft.gates() {

@@ -4,12 +4,8 @@ use super::{Draft, Rule};
 use crate::scheme::RuleCall;
 
 /// Quantizes the inputs of a Concat whose output is quantized, so that it moves integers.
-pub const QUANTIZE_CONCAT_INPUTS: Rule = Rule {
-    name: "quantize_concat_inputs",
-    about: "the inputs of a Concat whose output is quantized are quantized too",
-    takes: &[],
-    apply: quantize_concat_inputs,
-};
+pub const QUANTIZE_CONCAT_INPUTS: Rule =
+    Rule { name: "quantize_concat_inputs", takes: &[], apply: quantize_concat_inputs };
 
 fn quantize_concat_inputs(draft: &mut Draft, _: &RuleCall) {
     // From last to first, so that a Concat before another Concat sees that its output is quantized.

@@ -4,12 +4,8 @@ use super::{Draft, Rule};
 use crate::scheme::{ParameterKind, RuleCall};
 
 /// Leaves operators float whose weight is computed at run time.
-pub const SKIP_NON_CONSTANT_WEIGHTS: Rule = Rule {
-    name: "skip_non_constant_weights",
-    about: "an operator of `ops` (default: convolutions) whose weight is computed at run time stays float",
-    takes: &[("ops", ParameterKind::Ops)],
-    apply: skip_non_constant_weights,
-};
+pub const SKIP_NON_CONSTANT_WEIGHTS: Rule =
+    Rule { name: "skip_non_constant_weights", takes: &[("ops", ParameterKind::Ops)], apply: skip_non_constant_weights };
 
 fn skip_non_constant_weights(draft: &mut Draft, call: &RuleCall) {
     let nodes = match call.ops("ops") {
@@ -26,12 +22,8 @@ fn skip_non_constant_weights(draft: &mut Draft, call: &RuleCall) {
 }
 
 /// Leaves elementwise operators with a constant operand float: they are a bias or a scaling, which backends fuse.
-pub const SKIP_CONSTANT_OPERANDS: Rule = Rule {
-    name: "skip_constant_operands",
-    about: "an elementwise operator with a constant operand stays float (parameter `ops`)",
-    takes: &[("ops", ParameterKind::Ops)],
-    apply: skip_constant_operands,
-};
+pub const SKIP_CONSTANT_OPERANDS: Rule =
+    Rule { name: "skip_constant_operands", takes: &[("ops", ParameterKind::Ops)], apply: skip_constant_operands };
 
 fn skip_constant_operands(draft: &mut Draft, call: &RuleCall) {
     for node_idx in draft.open_nodes(call.ops("ops")) {

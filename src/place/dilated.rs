@@ -7,12 +7,7 @@ use crate::scheme::RuleCall;
 /// Leaves average pooling with dilations float. Source: microsoft/onnxruntime,
 /// `core/graph/contrib_ops/quantization_defs.cc`: QLinearAveragePool, which replaces an AveragePool between Q/DQ, has
 /// no such attribute, and the model is refused.
-pub const SKIP_DILATED_POOLS: Rule = Rule {
-    name: "skip_dilated_pools",
-    about: "an AveragePool with the attribute `dilations` stays float, with its input",
-    takes: &[],
-    apply: skip_dilated_pools,
-};
+pub const SKIP_DILATED_POOLS: Rule = Rule { name: "skip_dilated_pools", takes: &[], apply: skip_dilated_pools };
 
 fn skip_dilated_pools(draft: &mut Draft, _: &RuleCall) {
     for node_idx in draft.open_nodes(&["AveragePool"]) {

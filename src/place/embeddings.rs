@@ -5,12 +5,7 @@ use crate::scheme::RuleCall;
 
 /// Leaves the sum of word, position and token embeddings float. Source: MQBench,
 /// `tensorrt_quantizer.py`, `_is_skiped_add`.
-pub const SKIP_EMBEDDING_ADDS: Rule = Rule {
-    name: "skip_embedding_adds",
-    about: "an Add of embeddings (outputs of a Gather from a constant table) stays float, and so does an Add of such a sum",
-    takes: &[],
-    apply: skip_embedding_adds,
-};
+pub const SKIP_EMBEDDING_ADDS: Rule = Rule { name: "skip_embedding_adds", takes: &[], apply: skip_embedding_adds };
 
 fn skip_embedding_adds(draft: &mut Draft, _: &RuleCall) {
     // Nodes are in topological order: a sum is known before the sum that reads it.

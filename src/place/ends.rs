@@ -63,37 +63,24 @@ const TYPES: &[(&str, ParameterKind)] =
     &[("ops", ParameterKind::Ops), ("input", ParameterKind::Type), ("weight", ParameterKind::Type)];
 
 /// Leaves the first layers float.
-pub const SKIP_FIRST_LAYERS: Rule = Rule {
-    name: "skip_first_layers",
-    about: "the first layers with a weight stay float; `ops` selects the operators that count as layers",
-    takes: OPS,
-    apply: |draft, call| skip(draft, call, NetworkEnd::First),
-};
+pub const SKIP_FIRST_LAYERS: Rule =
+    Rule { name: "skip_first_layers", takes: OPS, apply: |draft, call| skip(draft, call, NetworkEnd::First) };
 
 /// Leaves the last layers float.
-pub const SKIP_LAST_LAYERS: Rule = Rule {
-    name: "skip_last_layers",
-    about: "the last layers with a weight stay float; `ops` selects the operators that count as layers",
-    takes: OPS,
-    apply: |draft, call| skip(draft, call, NetworkEnd::Last),
-};
+pub const SKIP_LAST_LAYERS: Rule =
+    Rule { name: "skip_last_layers", takes: OPS, apply: |draft, call| skip(draft, call, NetworkEnd::Last) };
 
 /// Gives the first layers types of their own. Source: NNCF, `OverflowFix.FIRST_LAYER`; MQBench,
 /// `academic_quantizer.py`.
 pub const SET_FIRST_LAYER_TYPES: Rule = Rule {
     name: "set_first_layer_types",
-    about: "the first layers with a weight get the types `input` and `weight`",
     takes: TYPES,
     apply: |draft, call| set_types(draft, call, NetworkEnd::First),
 };
 
 /// Gives the last layers types of their own. Source: MQBench, `academic_quantizer.py`.
-pub const SET_LAST_LAYER_TYPES: Rule = Rule {
-    name: "set_last_layer_types",
-    about: "the last layers with a weight get the types `input` and `weight`",
-    takes: TYPES,
-    apply: |draft, call| set_types(draft, call, NetworkEnd::Last),
-};
+pub const SET_LAST_LAYER_TYPES: Rule =
+    Rule { name: "set_last_layer_types", takes: TYPES, apply: |draft, call| set_types(draft, call, NetworkEnd::Last) };
 
 fn skip(draft: &mut Draft, call: &RuleCall, end: NetworkEnd) {
     let reason = if end == NetworkEnd::First { "one of the first layers" } else { "one of the last layers" };

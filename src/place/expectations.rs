@@ -8,12 +8,7 @@ use crate::scheme::RuleCall;
 /// Leaves the product of a Softmax with a constant of few columns float. Such a product is an expectation: a position
 /// on a map, a distance from its bins, an age. A position is finer than a step of the grid, and most probabilities are
 /// far below a step of 1/255.
-pub const SKIP_EXPECTATIONS: Rule = Rule {
-    name: "skip_expectations",
-    about: "a product of a Softmax with a constant of few columns stays float: an expectation, as of the position of a peak",
-    takes: &[],
-    apply: skip_expectations,
-};
+pub const SKIP_EXPECTATIONS: Rule = Rule { name: "skip_expectations", takes: &[], apply: skip_expectations };
 
 /// Maximum columns of the constant.
 const MAX_COLUMNS: i64 = 8;

@@ -8,13 +8,7 @@ use crate::scheme::{ParameterKind, RuleCall};
 /// Removes a Relu or Clip where the next grid saturates at its bounds. In Qualcomm's HTP simulation a Clip between two
 /// equal encodings loses its lower bound. Source: ONNX Runtime, `quantization/operators/activation.py`, which removes
 /// them for asymmetric activations.
-pub const FOLD_CLIPS: Rule = Rule {
-    name: "fold_clips",
-    about: "a Relu or Clip of `ops` whose output is quantized but not its input is removed where the quantized \
-     range ends at its bounds, which is checked with the final scale",
-    takes: &[("ops", ParameterKind::Ops)],
-    apply: fold_clips,
-};
+pub const FOLD_CLIPS: Rule = Rule { name: "fold_clips", takes: &[("ops", ParameterKind::Ops)], apply: fold_clips };
 
 fn fold_clips(draft: &mut Draft, call: &RuleCall) {
     for node_idx in 0..draft.graph.node.len() {

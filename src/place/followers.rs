@@ -8,8 +8,6 @@ use std::collections::BTreeMap;
 /// `filter_quantizable_kgen_heads`.
 pub const QUANTIZE_FOLLOWERS: Rule = Rule {
     name: "quantize_followers",
-    about: "operators of `ops` after a quantized operator are quantized; with `fuse: 1` those that are fused to \
-     one convolution, or have a constant operand, stay float",
     takes: &[("ops", ParameterKind::Ops), ("fuse", ParameterKind::Switch)],
     apply: quantize_followers,
 };

@@ -96,13 +96,8 @@ impl Draft<'_> {
 
 /// Leaves spelled-out SiLU, hard-swish and Mish float where they are fused to a convolution or matrix product. Source:
 /// Model-Optimizer, `partitioning.py` (Conv-Sigmoid-Mul); NNCF, `onnx/hardware/fused_patterns.py` (swish, hard-swish).
-pub const SKIP_FUSED_GATES: Rule = Rule {
-    name: "skip_fused_gates",
-    about: "an activation function x * f(x) spelled out with Sigmoid, HardSigmoid, Clip, Softplus or Erf after a \
-     quantized layer stays float inside, because it is fused to the layer; with `alone: 1` also elsewhere",
-    takes: &[("alone", ParameterKind::Switch)],
-    apply: skip_fused_gates,
-};
+pub const SKIP_FUSED_GATES: Rule =
+    Rule { name: "skip_fused_gates", takes: &[("alone", ParameterKind::Switch)], apply: skip_fused_gates };
 
 fn skip_fused_gates(draft: &mut Draft, call: &RuleCall) {
     let alone = call.number("alone", 0) != 0;

@@ -5,13 +5,8 @@ use crate::onnx::node::int;
 use crate::scheme::{ParameterKind, RuleCall};
 
 /// Leaves grouped convolutions float. Source: MQBench, `hardware/nnie.rst`: the NNIE tools skip them.
-pub const SKIP_GROUPED_CONVS: Rule = Rule {
-    name: "skip_grouped_convs",
-    about: "a convolution with more than one group stays float, depthwise ones included; with `depthwise: 1` only \
-     those with one input channel per group",
-    takes: &[("depthwise", ParameterKind::Switch)],
-    apply: skip_grouped_convs,
-};
+pub const SKIP_GROUPED_CONVS: Rule =
+    Rule { name: "skip_grouped_convs", takes: &[("depthwise", ParameterKind::Switch)], apply: skip_grouped_convs };
 
 fn skip_grouped_convs(draft: &mut Draft, call: &RuleCall) {
     let depthwise_only = call.number("depthwise", 0) != 0;

@@ -8,13 +8,8 @@ use std::collections::BTreeSet;
 /// Leaves the operators float that normalize a sample by its own statistics, and those that give the scale and offset
 /// back to the outputs. Such statistics differ from sample to sample by orders of magnitude, which no range of all
 /// samples resolves.
-pub const SKIP_INPUT_STATISTICS: Rule = Rule {
-    name: "skip_input_statistics",
-    about: "an elementwise operator stays float where an operand is a mean, sum, norm or extreme of an input of the \
-     network: the sample's own scale or offset, at the normalization and where the outputs get it back",
-    takes: &[],
-    apply: skip_input_statistics,
-};
+pub const SKIP_INPUT_STATISTICS: Rule =
+    Rule { name: "skip_input_statistics", takes: &[], apply: skip_input_statistics };
 
 /// Operators that compute a statistic of a tensor.
 const REDUCTIONS: &[&str] = &["ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2"];

@@ -4,12 +4,8 @@ use super::{Draft, Rule};
 use crate::scheme::{OpRow, ParameterKind, RuleCall};
 
 /// Quantizes the activations that convolutions and matrix products read.
-pub const QUANTIZE_WEIGHTED_INPUTS: Rule = Rule {
-    name: "quantize_weighted_inputs",
-    about: "activations are quantized where they are inputs of an operator with a weight row",
-    takes: &[],
-    apply: quantize_weighted_inputs,
-};
+pub const QUANTIZE_WEIGHTED_INPUTS: Rule =
+    Rule { name: "quantize_weighted_inputs", takes: &[], apply: quantize_weighted_inputs };
 
 fn quantize_weighted_inputs(draft: &mut Draft, _: &RuleCall) {
     for node_idx in 0..draft.graph.node.len() {
@@ -27,12 +23,8 @@ fn quantize_weighted_inputs(draft: &mut Draft, _: &RuleCall) {
 
 /// Quantizes only the weight of an operator if the table has no type for the other operand. Source: ONNX Runtime,
 /// `matmul_nbits_quantizer.py`.
-pub const QUANTIZE_WEIGHTS_ALONE: Rule = Rule {
-    name: "quantize_weights_alone",
-    about: "only the weights of operators with a weight row and no input row are quantized",
-    takes: &[],
-    apply: quantize_weights_alone,
-};
+pub const QUANTIZE_WEIGHTS_ALONE: Rule =
+    Rule { name: "quantize_weights_alone", takes: &[], apply: quantize_weights_alone };
 
 fn quantize_weights_alone(draft: &mut Draft, _: &RuleCall) {
     for node_idx in 0..draft.graph.node.len() {
@@ -47,8 +39,6 @@ fn quantize_weights_alone(draft: &mut Draft, _: &RuleCall) {
 /// `module_type_to_quant_input`; ONNX Runtime, `op_types_to_quantize`.
 pub const QUANTIZE_INPUTS: Rule = Rule {
     name: "quantize_inputs",
-    about: "activations are quantized where they are inputs of operators of `ops` (default: all with an input \
-     row), whichever node produces them; with `all_uses: 1` these tensors are quantized for every other node too",
     takes: &[("ops", ParameterKind::Ops), ("all_uses", ParameterKind::Switch)],
     apply: quantize_inputs,
 };
@@ -78,12 +68,8 @@ fn quantize_inputs(draft: &mut Draft, call: &RuleCall) {
 
 /// Quantizes the constants of operators that read no other float tensor, such as an embedding table. Source: ONNX
 /// Runtime, `qdq_quantizer.py`, which quantizes every initializer of a listed operator.
-pub const QUANTIZE_CONSTANT_INPUTS: Rule = Rule {
-    name: "quantize_constant_inputs",
-    about: "the float inputs of an operator of `ops` are quantized where all of them are constants",
-    takes: &[("ops", ParameterKind::Ops)],
-    apply: quantize_constant_inputs,
-};
+pub const QUANTIZE_CONSTANT_INPUTS: Rule =
+    Rule { name: "quantize_constant_inputs", takes: &[("ops", ParameterKind::Ops)], apply: quantize_constant_inputs };
 
 fn quantize_constant_inputs(draft: &mut Draft, call: &RuleCall) {
     for node_idx in draft.open_nodes(call.ops("ops")) {

@@ -7,14 +7,7 @@ use std::collections::BTreeSet;
 
 /// Leaves the operators between a layer and a Log or Sqrt float: the result depends on the ratio of values, and 8 bits
 /// have one value for everything below half a step. Most values of a spectrogram lie there.
-pub const SKIP_LOG_CHAINS: Rule = Rule {
-    name: "skip_log_chains",
-    about: "between a layer and a Log, operators without a weight and the output of the layer stay float; between a \
-     square and a Sqrt, too; where no activation function lies between the network's inputs and the Log, as in a \
-     spectrogram, the layers too. A Log of exponentials, as in Softplus, is no such Log",
-    takes: &[],
-    apply: skip_log_chains,
-};
+pub const SKIP_LOG_CHAINS: Rule = Rule { name: "skip_log_chains", takes: &[], apply: skip_log_chains };
 
 /// Operators in front of a logarithm, besides pointwise ones and those that move values.
 const JOINING: &[&str] = &["Concat", "Pad", "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "Where", "Cast"];

@@ -7,8 +7,6 @@ use crate::scheme::{ParameterKind, RuleCall};
 /// `implicit_merge_patterns`: mul before add; `tensorrt_quantizer.py`: truediv before add, the mask of attention.
 pub const SKIP_MERGED_INPUTS: Rule = Rule {
     name: "skip_merged_inputs",
-    about: "the output of an operator of `from` stays float as an input of an operator of `into`: the target \
-     fuses the two",
     takes: &[("into", ParameterKind::Ops), ("from", ParameterKind::Ops)],
     apply: skip_merged_inputs,
 };

@@ -67,8 +67,6 @@ use std::collections::BTreeSet;
 pub struct Rule {
     /// The name of the rule in a backend's table.
     pub name: &'static str,
-    /// One-line description.
-    pub about: &'static str,
     /// The parameters that it takes. Any other parameter in a table is an error.
     pub takes: Takes,
     /// Marks nodes and uses of the draft.

@@ -5,12 +5,8 @@ use crate::scheme::{ParameterKind, RuleCall};
 use std::collections::BTreeSet;
 
 /// Quantizes the network's inputs. Source: MQBench, `openvino_quantizer.py`: placeholders always.
-pub const QUANTIZE_NETWORK_INPUTS: Rule = Rule {
-    name: "quantize_network_inputs",
-    about: "inputs of the network are quantized for every node that uses them",
-    takes: &[],
-    apply: quantize_network_inputs,
-};
+pub const QUANTIZE_NETWORK_INPUTS: Rule =
+    Rule { name: "quantize_network_inputs", takes: &[], apply: quantize_network_inputs };
 
 fn quantize_network_inputs(draft: &mut Draft, _: &RuleCall) {
     let graph = draft.graph;
@@ -21,13 +17,8 @@ fn quantize_network_inputs(draft: &mut Draft, _: &RuleCall) {
 
 /// Quantizes the network's outputs. Source: ONNX Runtime, `qdq_quantizer.py`. Targets that compute on integers from end
 /// to end need it.
-pub const QUANTIZE_NETWORK_OUTPUTS: Rule = Rule {
-    name: "quantize_network_outputs",
-    about: "an output of the network is quantized where a quantized operator with an output row produces it, \
-     directly or followed by operators of `past` or operators that only move values",
-    takes: &[("past", ParameterKind::Ops)],
-    apply: quantize_network_outputs,
-};
+pub const QUANTIZE_NETWORK_OUTPUTS: Rule =
+    Rule { name: "quantize_network_outputs", takes: &[("past", ParameterKind::Ops)], apply: quantize_network_outputs };
 
 fn quantize_network_outputs(draft: &mut Draft, call: &RuleCall) {
     let graph = draft.graph;

@@ -7,9 +7,6 @@ use crate::scheme::{ParameterKind, RuleCall};
 /// Quantizes the outputs of quantized operators, after the activation function that follows.
 pub const QUANTIZE_OUTPUTS: Rule = Rule {
     name: "quantize_outputs",
-    about: "outputs of quantized operators with an output row are quantized, after an operator of `past` where \
-     nothing else follows; outputs of the network stay float. With `float_ends: 1`, so does an output from which only \
-     float pointwise operators and a Softmax lead to outputs of the network",
     takes: &[("past", ParameterKind::Ops), ("float_ends", ParameterKind::Switch)],
     apply: quantize_outputs,
 };

@@ -5,13 +5,8 @@ use crate::scheme::RuleCall;
 
 /// Leaves one input of a residual Add float and quantizes the other. The Add is then fused to the convolution that
 /// produces the float input. Source: Model-Optimizer, `build_non_residual_input_map`.
-pub const RESIDUAL_ADD_LONGEST_PATH_FLOAT: Rule = Rule {
-    name: "residual_add_longest_path_float",
-    about: "of the two inputs of a residual Add, the one on the longer path stays float, so that the Add is fused \
-     with the convolution there; the other one is quantized",
-    takes: &[],
-    apply: residual_add_longest_path_float,
-};
+pub const RESIDUAL_ADD_LONGEST_PATH_FLOAT: Rule =
+    Rule { name: "residual_add_longest_path_float", takes: &[], apply: residual_add_longest_path_float };
 
 fn residual_add_longest_path_float(draft: &mut Draft, _: &RuleCall) {
     for node_idx in draft.open_nodes(&["Add"]) {

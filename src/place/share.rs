@@ -15,9 +15,6 @@ struct KeepApart {
 /// Makes tensors that an operator only moves or joins share quantization parameters, so that it can run on integers.
 pub const SHARE_SCALES: Rule = Rule {
     name: "share_scales",
-    about: "tensors joined by a row's constraint get bit-identical scale and zero point; with `clips_apart: 1` \
-     the output of a Clip that could be removed is exempt, with `unlike_apart: 1` a tensor that would get fewer \
-     than 8 levels",
     takes: &[("clips_apart", ParameterKind::Switch), (UNLIKE_APART, ParameterKind::Switch)],
     apply: share_scales,
 };

@@ -7,10 +7,6 @@ use crate::scheme::{ParameterKind, RuleCall};
 /// Leaves convolutions with few channels float. Source: Model-Optimizer, `graph_utils`.
 pub const SKIP_SMALL_CONVS: Rule = Rule {
     name: "skip_small_convs",
-    about: "a convolution with fewer input channels per group or output channels than `min_channels` stays \
-     float, unless its shape has an integer kernel: one number of channels is a multiple of `multiple` and, behind \
-     another node, one is `min_channels` or more, and the kernel has equal sides; in several groups, the output \
-     channels are such a multiple, and the kernel has sides of 3 or more",
     takes: &[("min_channels", ParameterKind::Count), ("multiple", ParameterKind::Count)],
     apply: skip_small_convs,
 };
@@ -54,12 +50,8 @@ fn skip_small_convs(draft: &mut Draft, call: &RuleCall) {
 }
 
 /// Leaves matrix-vector products and tiny products float. Source: Model-Optimizer, `graph_utils`.
-pub const SKIP_SMALL_MATMULS: Rule = Rule {
-    name: "skip_small_matmuls",
-    about: "a matrix product that is a matrix-vector product, or has a dimension below `min_dim`, stays float",
-    takes: &[("min_dim", ParameterKind::Count)],
-    apply: skip_small_matmuls,
-};
+pub const SKIP_SMALL_MATMULS: Rule =
+    Rule { name: "skip_small_matmuls", takes: &[("min_dim", ParameterKind::Count)], apply: skip_small_matmuls };
 
 fn skip_small_matmuls(draft: &mut Draft, call: &RuleCall) {
     let min = call.number("min_dim", 16) as usize;

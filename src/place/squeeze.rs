@@ -5,12 +5,7 @@ use crate::scheme::RuleCall;
 
 /// Leaves the pooling and the product of a squeeze-and-excite block float. Source: NNCF,
 /// `onnx/quantization/ignored_patterns.py`, `SE_BLOCK`.
-pub const SKIP_SQUEEZE_EXCITE: Rule = Rule {
-    name: "skip_squeeze_excite",
-    about: "in a squeeze-and-excite block x * Sigmoid(Conv(f(Conv(mean(x))))), x stays float as an input of the mean and of the product",
-    takes: &[],
-    apply: skip_squeeze_excite,
-};
+pub const SKIP_SQUEEZE_EXCITE: Rule = Rule { name: "skip_squeeze_excite", takes: &[], apply: skip_squeeze_excite };
 
 fn skip_squeeze_excite(draft: &mut Draft, _: &RuleCall) {
     for node_idx in 0..draft.graph.node.len() {

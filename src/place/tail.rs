@@ -11,13 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Leaves the tail of a detector float. Sources: ONNX Runtime issue 14233 (the last Muls and Concats of YOLOv5 give no
 /// scores); Ultralytics, `utils/export/engine.py`, and NNCF issue 2610 (decoding and DFL stay float).
-pub const SKIP_DETECTOR_TAIL: Rule = Rule {
-    name: "skip_detector_tail",
-    about: "a detector's tail (all nodes from its output layers to the network's outputs) and the outputs of \
-     these layers stay float; inputs and weights of these layers are quantized",
-    takes: &[],
-    apply: skip_detector_tail,
-};
+pub const SKIP_DETECTOR_TAIL: Rule = Rule { name: "skip_detector_tail", takes: &[], apply: skip_detector_tail };
 
 fn skip_detector_tail(draft: &mut Draft, _: &RuleCall) {
     for tail in draft.detector_tails() {

@@ -11,14 +11,8 @@ use std::collections::BTreeSet;
 
 /// Leaves everything in a transformer float except the inputs and weights of its linear layers. Source: NNCF,
 /// `ModelType.TRANSFORMER` (`quantization/passes.py`, `onnx/quantization/ignored_patterns.py`).
-pub const QUANTIZE_LINEAR_INPUTS_ALONE: Rule = Rule {
-    name: "quantize_linear_inputs_alone",
-    about: "in a transformer (attention and layer normalization, one operator or spelled out) a MatMul or Gemm \
-     with a constant weight has a quantized input and a float output; residual Adds, normalizations, GELU, \
-     Softmax, products of two activations and the patch embedding stay float, and ranges include every value",
-    takes: &[],
-    apply: quantize_linear_inputs_alone,
-};
+pub const QUANTIZE_LINEAR_INPUTS_ALONE: Rule =
+    Rule { name: "quantize_linear_inputs_alone", takes: &[], apply: quantize_linear_inputs_alone };
 
 /// Normalization and attention as one operator, of any domain.
 const FUSED: &[&str] = &[
@@ -46,13 +40,7 @@ const OF_PIXELS: &[&str] = &[
 ];
 
 /// Marks the linear layers of transformers in tables that quantize everything else, too.
-pub const SCALE_LINEAR_INPUTS: Rule = Rule {
-    name: "scale_linear_inputs",
-    about: "in a transformer the input of a MatMul or Gemm with a constant weight may be smoothed, and its range \
-     includes every value",
-    takes: &[],
-    apply: scale_linear_inputs,
-};
+pub const SCALE_LINEAR_INPUTS: Rule = Rule { name: "scale_linear_inputs", takes: &[], apply: scale_linear_inputs };
 
 fn scale_linear_inputs(draft: &mut Draft, _: &RuleCall) {
     for node_idx in draft.transformer() {

@@ -8,7 +8,6 @@ use crate::scheme::{ParameterKind, RuleCall};
 /// the second input of MatMul has 8 bits beside 16-bit activations.
 pub const SET_INPUT_TYPE: Rule = Rule {
     name: "set_input_type",
-    about: "input `input` (from 0) of the operators of `ops` gets the type `type`",
     takes: &[("ops", ParameterKind::Ops), ("input", ParameterKind::Count), ("type", ParameterKind::Type)],
     apply: set_input_type,
 };
@@ -26,7 +25,6 @@ fn set_input_type(draft: &mut Draft, call: &RuleCall) {
 /// `core/optimizer/qdq_transformer/selectors_actions/qdq_selectors.cc`: an int8 left operand is fused beside int8 only.
 pub const SET_LEFT_CONSTANT_TYPE: Rule = Rule {
     name: "set_left_constant_type",
-    about: "a constant left operand of the operators of `ops` gets the type `type`",
     takes: &[("ops", ParameterKind::Ops), ("type", ParameterKind::Type)],
     apply: set_left_constant_type,
 };
@@ -44,8 +42,6 @@ fn set_left_constant_type(draft: &mut Draft, call: &RuleCall) {
 /// Softmax.
 pub const SET_PRODUCT_INPUT_TYPES: Rule = Rule {
     name: "set_product_input_types",
-    about: "both operands of a MatMul of two activations get the type `type`, except outputs of an operator of \
-     `except_behind`",
     takes: &[("type", ParameterKind::Type), ("except_behind", ParameterKind::Ops)],
     apply: set_product_input_types,
 };

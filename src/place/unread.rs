@@ -7,8 +7,6 @@ use crate::scheme::{ParameterKind, RuleCall};
 /// BatchNormalization would give all channels one scale, which the normalization then spreads apart.
 pub const SKIP_UNREAD: Rule = Rule {
     name: "skip_unread",
-    about: "an operator with a row, but without a weight, stays float if no operator that takes integers reads its \
-     output, behind other such operators, those of `past` (all with `past_all`), and those that only move values",
     takes: &[("past", ParameterKind::Ops), ("past_all", ParameterKind::Switch)],
     apply: skip_unread,
 };

@@ -7,12 +7,8 @@ use crate::scheme::{ParameterKind, RuleCall};
 
 /// Gives ungrouped 3x3 convolutions of stride 1 a weight type of their own: Winograd's transform needs headroom.
 /// Source: esp-ppq, `quantizer/NCNNQuantizer.py` (6 bits for ncnn).
-pub const SET_WINOGRAD_TYPES: Rule = Rule {
-    name: "set_winograd_types",
-    about: "ungrouped 3x3 convolutions of stride 1 and dilation 1 get the weight type `weight`",
-    takes: &[("weight", ParameterKind::Type)],
-    apply: set_winograd_types,
-};
+pub const SET_WINOGRAD_TYPES: Rule =
+    Rule { name: "set_winograd_types", takes: &[("weight", ParameterKind::Type)], apply: set_winograd_types };
 
 fn set_winograd_types(draft: &mut Draft, call: &RuleCall) {
     for node_idx in draft.open_nodes(&["Conv"]) {
