@@ -58,7 +58,7 @@ pub struct Matching {
 /// Matches the tensors of two models; `None` if one has no graph.
 pub fn matching(float: &ModelProto, quantized: &ModelProto) -> Option<Matching> {
     let (float, quantized) = (TensorRoots::new(float)?, TensorRoots::new(quantized)?);
-    let mut pairs = TensorPairs { float: &float, quantized: &quantized, of: BTreeMap::new(), taken: BTreeSet::new() };
+    let mut pairs = TensorPairs::new(&float, &quantized);
     pairs.by_name();
     pairs.by_position();
     pairs.by_structure();
@@ -72,13 +72,38 @@ struct TensorPairs<'a, 'b> {
     of: BTreeMap<&'a str, (&'a str, MatchKind)>,
     /// Roots of the quantized model that have a counterpart.
     taken: BTreeSet<&'a str>,
+    /// Positions of the nodes of the float model that a quantized model may lack, by their input and by their output.
+    removable: BTreeMap<&'a str, Vec<usize>>,
+    /// Those of these nodes with a tensor whose pair is new or gone.
+    changed: BTreeSet<usize>,
 }
 
-impl<'a> TensorPairs<'a, '_> {
+impl<'a, 'b> TensorPairs<'a, 'b> {
+    fn new(float: &'b TensorRoots<'a>, quantized: &'b TensorRoots<'a>) -> TensorPairs<'a, 'b> {
+        let mut removable: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (node_idx, node) in float.nodes().iter().enumerate() {
+            let (Some(input), Some(output)) = (removable_input(float, node), node.output.first()) else { continue };
+            for tensor in [float.root(input), output.as_str()] {
+                removable.entry(tensor).or_default().push(node_idx);
+            }
+        }
+        let (of, taken, changed) = Default::default();
+        TensorPairs { float, quantized, of, taken, removable, changed }
+    }
+
     fn insert(&mut self, tensor: &'a str, root: &'a str, kind: MatchKind) {
         if !self.of.contains_key(tensor) && self.taken.insert(root) {
-            self.of.insert(tensor, (root, kind));
+            self.set(tensor, Some((root, kind)));
         }
+    }
+
+    /// Sets or drops the counterpart of a tensor.
+    fn set(&mut self, tensor: &'a str, counterpart: Option<(&'a str, MatchKind)>) {
+        match counterpart {
+            Some(counterpart) => self.of.insert(tensor, counterpart),
+            None => self.of.remove(tensor),
+        };
+        self.changed.extend(self.removable.get(tensor).into_iter().flatten());
     }
 
     /// Returns the inputs of the graph and results of nodes that are roots.
@@ -182,18 +207,14 @@ impl<'a> TensorPairs<'a, '_> {
     /// for this reader. Such a reader was folded into the layer in front, or the range of the integers replaces it. If
     /// the reader is a Transpose, the axes differ, and the counterpart is dropped.
     fn move_past_removed_readers(&mut self) {
-        for node in self.float.nodes() {
-            let mut activations = node.input.iter().filter(|input| self.float.is_activation(input));
-            let (Some(input), None, Some(output)) = (activations.next(), activations.next(), node.output.first())
-            else {
+        let mut next = 0;
+        while let Some(node_idx) = self.changed.range(next..).next().copied() {
+            self.changed.remove(&node_idx);
+            next = node_idx + 1;
+            let node = &self.float.nodes()[node_idx];
+            let (Some(input), Some(output)) = (removable_input(self.float, node), node.output.first()) else {
                 continue;
             };
-            if !matches!(
-                node.op_type(),
-                "BatchNormalization" | "Relu" | "Clip" | "Cast" | "Add" | "Sub" | "Mul" | "Div" | "Transpose"
-            ) {
-                continue;
-            }
             let input = self.float.root(input);
             let Some(&(root, kind)) = self.of.get(input) else { continue };
             let is_known = self.of.contains_key(output.as_str());
@@ -211,9 +232,9 @@ impl<'a> TensorPairs<'a, '_> {
             if !is_only || is_there || (kind == MatchKind::Name && (is_known || is_transpose)) {
                 continue;
             }
-            self.of.remove(input);
+            self.set(input, None);
             if !is_known && !is_transpose {
-                self.of.insert(output, (root, kind));
+                self.set(output, Some((root, kind)));
             }
         }
     }
@@ -257,6 +278,17 @@ impl<'a> TensorPairs<'a, '_> {
         nodes.reverse();
         nodes
     }
+}
+
+/// Returns the only activation that a node reads, if a quantized model may lack the node.
+fn removable_input<'a>(float: &TensorRoots, node: &'a NodeProto) -> Option<&'a str> {
+    let may_lack = matches!(
+        node.op_type(),
+        "BatchNormalization" | "Relu" | "Clip" | "Cast" | "Add" | "Sub" | "Mul" | "Div" | "Transpose"
+    );
+    let mut activations = node.input.iter().filter(|input| float.is_activation(input));
+    let input = activations.next().filter(|_| may_lack)?;
+    activations.next().is_none().then_some(input.as_str())
 }
 
 /// Whether two nodes compute the same, except for their constants.

@@ -123,7 +123,9 @@ impl<'a> Draft<'a> {
 
     /// Leaves a node and its uses float, whatever earlier rules asked for. The first reason is kept.
     pub fn leave_float(&mut self, node_idx: usize, reason: impl Into<String>) {
-        self.edges.retain(|edge, _| edge.0 != node_idx);
+        for input_idx in 0..self.graph.node[node_idx].input.len() {
+            self.edges.remove(&(node_idx, input_idx));
+        }
         let mark = self.mark(reason);
         self.float.entry(node_idx).or_insert(mark);
     }

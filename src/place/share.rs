@@ -2,13 +2,14 @@
 
 use super::{Draft, Join, Rule, trace};
 use crate::scheme::{Constraint, ParameterKind, RuleCall};
+use std::collections::BTreeSet;
 
-/// The kinds of tensors that keep their own quantization parameters at a join.
-#[derive(Clone, Copy)]
-struct KeepApart {
-    /// Tensors whose range replaces a Clip, which a wider range could not.
-    clips: bool,
-    /// Tensors whose ranges are much narrower than those of the tensors that they are joined with.
+/// The tensors that keep their own quantization parameters at a join.
+struct KeepApart<'a> {
+    /// Tensors with a prescribed grid: the other tensors would saturate on it, and the backend requantizes. And tensors
+    /// whose range replaces a Clip, which a wider range could not.
+    tensors: Vec<&'a str>,
+    /// Whether to add tensors whose ranges are much narrower than those of the tensors that they are joined with.
     unlike: bool,
 }
 
@@ -22,7 +23,12 @@ pub const SHARE_SCALES: Rule = Rule {
 const UNLIKE_APART: &str = "unlike_apart";
 
 fn share_scales(draft: &mut Draft, call: &RuleCall) {
-    let apart = KeepApart { clips: call.number("clips_apart", 0) != 0, unlike: call.number(UNLIKE_APART, 0) != 0 };
+    let outputs = draft.graph.node.iter().flat_map(|node| &node.output).map(String::as_str);
+    let mut tensors: Vec<&str> = outputs.filter(|output| draft.fixed_output(output).is_some()).collect();
+    if call.number("clips_apart", 0) != 0 {
+        tensors.extend(draft.clips.keys().copied());
+    }
+    let apart = KeepApart { tensors, unlike: call.number(UNLIKE_APART, 0) != 0 };
     for (node_idx, node) in draft.graph.node.iter().enumerate() {
         let Some(constraint) = draft.table_row(node_idx).and_then(|row| row.constraint) else { continue };
         // A node that was left float may read and write tensors with all uses quantized. The target takes such a node,
@@ -45,7 +51,7 @@ fn share_scales(draft: &mut Draft, call: &RuleCall) {
             }
             Constraint::Fixed { .. } => {}
             Constraint::SameInputs => {
-                let sources = draft.free_sources(&inputs, apart);
+                let sources = draft.free_sources(&inputs, &apart);
                 for pair in sources.windows(2) {
                     draft.share(&pair[0], &pair[1]);
                 }
@@ -54,11 +60,11 @@ fn share_scales(draft: &mut Draft, call: &RuleCall) {
                 // The inputs share even if the output stays float, because the kernel joins integers.
                 let read = (0..node.input.len()).filter(|&i| draft.is_quantized_edge((node_idx, i)));
                 let read: Vec<String> = read.map(|i| node.input[i].clone()).collect();
-                for pair in draft.free_sources(&read, apart).windows(2) {
+                for pair in draft.free_sources(&read, &apart).windows(2) {
                     draft.share(&pair[0], &pair[1]);
                 }
                 for output in outputs {
-                    for source in draft.free_sources(&inputs, apart) {
+                    for source in draft.free_sources(&inputs, &apart) {
                         draft.share(&source, output);
                     }
                 }
@@ -68,14 +74,12 @@ fn share_scales(draft: &mut Draft, call: &RuleCall) {
 }
 
 impl Draft<'_> {
-    /// Returns the quantized tensors before `inputs` that may share parameters. A tensor with a prescribed grid may
-    /// not: the other tensors would saturate on that grid, and the backend requantizes. Neither may a tensor that stays
-    /// apart.
-    fn free_sources(&self, inputs: &[String], apart: KeepApart) -> Vec<String> {
+    /// Returns the quantized tensors before `inputs` that may share parameters: those that do not stay apart.
+    fn free_sources(&self, inputs: &[String], apart: &KeepApart) -> Vec<String> {
+        let groups: BTreeSet<&str> = apart.tensors.iter().map(|tensor| self.group_of(tensor)).collect();
         let sources = inputs.iter().filter_map(|name| self.quantizer_behind(name));
-        let clips = |source: &str| self.clips.keys().any(|tensor| self.group_of(tensor) == self.group_of(source));
         let is_unlike = |source: &str| apart.unlike && self.narrow_tensors.contains(source);
-        let free = |source: &&str| !(self.is_prescribed(source) || apart.clips && clips(source) || is_unlike(source));
+        let free = |source: &&str| !(groups.contains(self.group_of(source)) || is_unlike(source));
         sources.filter(free).map(str::to_string).collect()
     }
 
@@ -101,13 +105,6 @@ impl Draft<'_> {
             joins.then_some(Join { node: node_idx, inputs, output, may_keep_own_params })
         };
         (0..self.graph.node.len()).filter_map(join).collect()
-    }
-
-    /// Whether a row prescribes the quantization parameters of `tensor`'s current group.
-    fn is_prescribed(&self, tensor: &str) -> bool {
-        let outputs = self.graph.node.iter().flat_map(|node| &node.output);
-        let mut prescribed = outputs.filter(|output| self.fixed_output(output).is_some());
-        prescribed.any(|output| self.group_of(output) == self.group_of(tensor))
     }
 
     /// `tensor`, or the quantized tensor that reaches it through operators that only move values.
