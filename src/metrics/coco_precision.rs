@@ -41,48 +41,66 @@ pub(super) fn mean_average_precision(truths: &[Vec<Truth>], found: &[Vec<Predict
         truths.iter().flatten().filter(|truth| !truth.is_crowd).map(|truth| truth.class).collect();
     let mut precisions = Vec::new();
     for &class in &classes {
+        let images = truths.iter().zip(found).map(|(truths, found)| ClassInImage::new(truths, found, class));
+        let images: Vec<ClassInImage> = images.collect();
+        let n_true = truths.iter().flatten().filter(|truth| truth.class == class && !truth.is_crowd).count();
         for threshold in 0..N_THRESHOLDS {
             let least = (0.5 + 0.05 * threshold as f64).min(1.0 - 1e-10);
-            let judged = truths.iter().zip(found).flat_map(|(truths, found)| judge(truths, found, class, least));
-            let n_true = truths.iter().flatten().filter(|truth| truth.class == class && !truth.is_crowd).count();
+            let judged = images.iter().flat_map(|image| image.judge(least));
             precisions.push(average_precision(judged.collect(), n_true));
         }
     }
     (!precisions.is_empty()).then(|| precisions.iter().sum::<f64>() / precisions.len() as f64)
 }
 
-/// Judges the boxes of a class in an image, in descending order of their scores. `least` is the least IoU of a right
-/// box.
-fn judge(truths: &[Truth], found: &[Predicted], class: usize, least: f64) -> Vec<JudgedBox> {
-    let mut truths: Vec<&Truth> = truths.iter().filter(|truth| truth.class == class).collect();
-    truths.sort_by_key(|truth| truth.is_crowd);
-    let mut found: Vec<&Predicted> = found.iter().filter(|one| one.class == class).collect();
-    found.sort_by(|a, b| b.score.total_cmp(&a.score));
-    found.truncate(MAX_BOXES);
-    let mut is_taken = vec![false; truths.len()];
-    let mut judge = |one: &&Predicted| {
-        let mut best: Option<usize> = None;
-        let mut least = least;
-        for (i, truth) in truths.iter().enumerate() {
-            if is_taken[i] && !truth.is_crowd {
-                continue;
-            }
-            // A box that fits one object is not matched with crowds.
-            if truth.is_crowd && best.is_some_and(|best| !truths[best].is_crowd) {
-                break;
-            }
-            let iou = iou(one, truth);
-            if iou >= least {
-                (least, best) = (iou, Some(i));
-            }
+/// The boxes of a class in an image.
+struct ClassInImage {
+    /// Whether each labeled box is a crowd; crowds come last.
+    is_crowd: Vec<bool>,
+    /// The boxes of a network in descending order of their scores: the score and the IoU with each labeled box.
+    found: Vec<(f64, Vec<f64>)>,
+}
+
+impl ClassInImage {
+    fn new(truths: &[Truth], found: &[Predicted], class: usize) -> ClassInImage {
+        let mut truths: Vec<&Truth> = truths.iter().filter(|truth| truth.class == class).collect();
+        truths.sort_by_key(|truth| truth.is_crowd);
+        let mut found: Vec<&Predicted> = found.iter().filter(|one| one.class == class).collect();
+        found.sort_by(|a, b| b.score.total_cmp(&a.score));
+        found.truncate(MAX_BOXES);
+        let with_ious = |one: &Predicted| (one.score, truths.iter().map(|truth| iou(one, truth)).collect());
+        ClassInImage {
+            is_crowd: truths.iter().map(|truth| truth.is_crowd).collect(),
+            found: found.into_iter().map(with_ious).collect(),
         }
-        if let Some(best) = best {
-            is_taken[best] = true;
-        }
-        let is_ignored = best.is_some_and(|best| truths[best].is_crowd);
-        JudgedBox { score: one.score, is_right: best.is_some() && !is_ignored, is_ignored }
-    };
-    found.iter().map(&mut judge).collect()
+    }
+
+    /// Judges the boxes of the network. `least` is the least IoU of a right box.
+    fn judge(&self, least: f64) -> Vec<JudgedBox> {
+        let mut is_taken = vec![false; self.is_crowd.len()];
+        let mut judge = |(score, ious): &(f64, Vec<f64>)| {
+            let mut best: Option<usize> = None;
+            let mut least = least;
+            for (i, (&is_crowd, &iou)) in self.is_crowd.iter().zip(ious).enumerate() {
+                if is_taken[i] && !is_crowd {
+                    continue;
+                }
+                // A box that fits one object is not matched with crowds.
+                if is_crowd && best.is_some_and(|best| !self.is_crowd[best]) {
+                    break;
+                }
+                if iou >= least {
+                    (least, best) = (iou, Some(i));
+                }
+            }
+            if let Some(best) = best {
+                is_taken[best] = true;
+            }
+            let is_ignored = best.is_some_and(|best| self.is_crowd[best]);
+            JudgedBox { score: *score, is_right: best.is_some() && !is_ignored, is_ignored }
+        };
+        self.found.iter().map(&mut judge).collect()
+    }
 }
 
 /// Returns the IoU; for a crowd, the share of the found box that lies in it.

@@ -30,15 +30,11 @@ impl ClassPixels {
     fn new(outputs: &[FloatOutput], head: Option<&TaskHead>) -> ClassPixels {
         let task = TaskOutputs::new(outputs, head);
         let n_classes = |task: &TaskOutputs<SegmentHead>| {
-            let view = |output: &FloatOutput| {
+            let views = outputs.iter().map(|output| {
                 let values = output.samples.first().copied().unwrap_or_default();
-                (output.about.name.clone(), output.shape.to_vec(), values.to_vec(), output.batch)
-            };
-            let first: Vec<_> = outputs.iter().map(view).collect();
-            let views: Vec<OutputView> = first
-                .iter()
-                .map(|(name, shape, values, batch)| OutputView::of_image(name, shape, values, (*batch, 0)))
-                .collect();
+                OutputView::of_image(&output.about.name, output.shape, values, (output.batch, 0))
+            });
+            let views: Vec<OutputView> = views.collect();
             task.head.classes.rows(&views).map_or(0, |rows| rows.n_columns)
         };
         ClassPixels { n_classes: task.as_ref().map_or(0, n_classes), outputs: task }

@@ -81,7 +81,9 @@ impl<'a> ForwardPass<'a> {
         let evaluated = EvaluatedOutput::with_softmax_inputs(&simulated, options.axes);
         // Evaluated tensors are kept until the pass has ended.
         for output in &evaluated {
-            uses_left.iter_mut().filter(|(name, _)| **name == output.tensor).for_each(|(_, left)| *left += 1);
+            if let Some(left) = uses_left.get_mut(output.tensor.as_str()) {
+                *left += 1;
+            }
         }
         let (float, reference, kept, on_float, tick, branches) = Default::default();
         Ok(ForwardPass {
