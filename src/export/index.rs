@@ -19,6 +19,8 @@ pub struct SidecarIndex<'a> {
     consumers: BTreeMap<&'a str, Vec<&'a NodeRecord>>,
     producers: BTreeMap<&'a str, &'a NodeRecord>,
     activations: BTreeMap<&'a str, &'a Encoding>,
+    /// The quantized weights, by the name of the node that reads them.
+    weights: BTreeMap<&'a str, Vec<&'a Encoding>>,
 }
 
 impl<'a> SidecarIndex<'a> {
@@ -36,7 +38,11 @@ impl<'a> SidecarIndex<'a> {
         }
         let encodings = sidecar.activation_encodings.iter();
         let activations = encodings.map(|encoding| (encoding.name.as_str(), encoding)).collect();
-        SidecarIndex { sidecar, model, consumers, producers, activations }
+        let mut weights: BTreeMap<&str, Vec<&Encoding>> = BTreeMap::new();
+        for encoding in sidecar.param_encodings.iter().filter(|encoding| !encoding.is_int32()) {
+            encoding.consumers.iter().for_each(|node| weights.entry(node).or_default().push(encoding));
+        }
+        SidecarIndex { sidecar, model, consumers, producers, activations, weights }
     }
 
     /// Fails for grids that `format` cannot express: NNIE's codes, and scales per block.
@@ -100,9 +106,8 @@ impl<'a> SidecarIndex<'a> {
 
     /// The quantized weight that `node` reads.
     pub fn weight_of(&self, node: &NodeRecord) -> Option<&'a Encoding> {
-        self.weights().find(|encoding| {
-            node.inputs.iter().take(2).any(|input| *input == encoding.name) && encoding.consumers.contains(&node.name)
-        })
+        let mut weights = self.weights.get(node.name.as_str())?.iter().copied();
+        weights.find(|encoding| node.inputs.iter().take(2).any(|input| *input == encoding.name))
     }
 
     /// Returns the parameters of a node's output. If that is float, they are those of the Relu or Clip that alone reads

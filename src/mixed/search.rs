@@ -13,7 +13,7 @@ use super::report::{ChosenLayer, CurvePoint, Mixed};
 use super::{MAX_ANALYSIS, MAX_BYTES, MAX_WORK, MIN_ANALYSIS};
 use crate::diag::WithHint;
 use crate::metrics::{
-    AGREEMENT, EvaluatedOutput, Gain, MAX_DB, Measurement, Metric, OVERLAPS, SQNR, relative_error, relative_error_db,
+    AGREEMENT, EvaluatedOutput, MAX_DB, Measurement, Metric, OVERLAPS, SQNR, relative_error, relative_error_db,
 };
 use crate::place::{Assigned, Placement};
 use crate::plan::QuantPlan;
@@ -208,11 +208,13 @@ impl<'a> Search<'a> {
     fn next(&mut self) -> Result<Option<Move>> {
         let mut open = self.open.take().unwrap_or_default();
         let mut best = (f64::NEG_INFINITY, 0);
+        let metric = self.measured.deciding();
+        let mean = |measured: &Measurement| measured.mean(metric).unwrap_or(metric.best);
         let window = WINDOW.min(open.len());
         for (i, moved) in open[..window].iter().enumerate().filter(|_| window > 1) {
             let plan = self.plan_with(std::slice::from_ref(moved))?;
             let measured = self.measure_plan(&plan, false)?;
-            let gain = Gain::of(&self.measured, &measured).gain();
+            let gain = mean(&measured) - mean(&self.measured);
             if gain > best.0 {
                 best = (gain, i);
             }

@@ -5,6 +5,7 @@ use super::equalize::scale_samples;
 use crate::diag::count;
 use crate::equalize::{ScaleOptions, describe_inserted, groups_of_inserted};
 use crate::onnx::edit::{InsertedMul, ModelEdit};
+use crate::onnx::graph::GraphIndex;
 use crate::place::place;
 use crate::tune::method::{Action, FloatProposal, Method, ModelContext};
 use anyhow::Result;
@@ -31,11 +32,9 @@ fn propose(context: &ModelContext) -> Result<FloatProposal> {
     if !setup.scheme.scales_in_float() {
         return Ok(FloatProposal::default());
     }
-    let is_conv = |mul: &&InsertedMul| {
-        let graph = model.graph.as_ref();
-        let mut nodes = graph.into_iter().flat_map(|graph| &graph.node);
-        nodes.any(|node| node.op_type().starts_with("Conv") && mul.readers.contains(&node.output[0]))
-    };
+    let index = GraphIndex::new(model.graph()?);
+    let is_conv = |reader: &String| index.producer(reader).is_some_and(|node| node.op_type().starts_with("Conv"));
+    let is_conv = |mul: &&InsertedMul| mul.readers.iter().any(is_conv);
     let muls: Vec<InsertedMul> = setup.insertable.iter().filter(is_conv).map(InsertedMul::without_add).collect();
     if muls.is_empty() {
         return Ok(FloatProposal::default());
