@@ -229,6 +229,12 @@ pub fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
+/// Returns the names in backquotes, with `separator` between them.
+pub fn quoted(names: impl IntoIterator<Item = impl fmt::Display>, separator: &str) -> String {
+    let names: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
+    names.join(separator)
+}
+
 /// Returns text such as `7 Conv, 2 Add`, most frequent first.
 pub fn by_operator<'a>(op_types: impl Iterator<Item = &'a str>) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();

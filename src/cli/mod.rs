@@ -33,7 +33,7 @@ mod zoo;
 mod zoo_file;
 
 use crate::data;
-use crate::diag::{Exit, WithHint, hint_or_general, place_of, text_of};
+use crate::diag::{Exit, WithHint, hint_or_general, place_of, quoted, text_of};
 use crate::guard;
 use anyhow::Context;
 use clap::builder::StyledStr;
@@ -155,9 +155,8 @@ fn mend_tips(answer: &mut clap::Error) {
         && let Some(long) = option.strip_prefix("--")
     {
         let commands = commands_with(&Cli::command(), long);
-        let commands: Vec<String> = commands.iter().map(|command| format!("`{command}`")).collect();
         if !commands.is_empty() {
-            tips.push(format!("{option} is an option of {}", commands.join(", ")).into());
+            tips.push(format!("{option} is an option of {}", quoted(commands, ", ")).into());
         }
     }
     if !tips.is_empty() {

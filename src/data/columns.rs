@@ -3,7 +3,7 @@
 use super::array::{Element, Raw, samples};
 use super::npy::{Archive, Stored};
 use super::{Array, Sample, pb, sources};
-use crate::diag::{WithHint, did_you_mean, file_name};
+use crate::diag::{WithHint, did_you_mean, file_name, quoted};
 use crate::onnx::inputs::{InputShapes, InputSpec};
 use crate::onnx::tensor;
 use anyhow::{Context, Result, anyhow, ensure};
@@ -166,8 +166,8 @@ fn read_message(path: &Path, sample: usize, n_samples: usize) -> Result<(Element
 }
 
 fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let quoted: Vec<String> = names.map(|name| format!("`{name}`")).collect();
-    if quoted.is_empty() { "nothing".to_owned() } else { quoted.join(", ") }
+    let names = quoted(names, ", ");
+    if names.is_empty() { "nothing".to_owned() } else { names }
 }
 
 fn input_names(inputs: &[InputSpec]) -> String {

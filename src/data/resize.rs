@@ -1,5 +1,6 @@
 //! The fit of an image to the input's height and width, and its spelling as an option.
 
+use crate::diag::quoted;
 use anyhow::{Result, anyhow, bail};
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -56,8 +57,7 @@ impl Resize {
             }
             // The wording is that of serde's message, so that the same hint is found.
             (name, _) => {
-                let names: Vec<String> = Resize::NAMES.iter().map(|n| format!("`{n}`")).collect();
-                bail!("unknown value `{name}`, expected one of {}", names.join(", "))
+                bail!("unknown value `{name}`, expected one of {}", quoted(Resize::NAMES, ", "))
             }
         })
     }

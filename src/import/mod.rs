@@ -3,7 +3,7 @@
 //! In: a file in one of [`READERS`], recognized by its content. Out: [`ImportedRanges`] by tensor. It does not read a
 //! model. `docs/formats.md` has the structure and sources.
 
-use crate::diag::{WithHint, did_you_mean, file_name};
+use crate::diag::{WithHint, did_you_mean, file_name, quoted};
 use crate::foreign;
 use crate::quant::GivenRange;
 use anyhow::{Context, Result, anyhow, bail};
@@ -78,7 +78,6 @@ impl ImportedRanges {
     pub fn ensure_all<'a>(&self, wanted: impl Iterator<Item = &'a str>) -> Result<()> {
         let missing: Vec<&str> = wanted.filter(|name| !self.ranges.contains_key(*name)).collect();
         let Some(first) = missing.first() else { return Ok(()) };
-        let list: Vec<String> = missing.iter().map(|name| format!("`{name}`")).collect();
         let hint = match did_you_mean(first, self.ranges.keys().map(String::as_str)) {
             hint if hint.is_empty() => "add --data to calibrate the tensors that the file lacks".to_string(),
             hint => format!("{hint} add --data to calibrate the tensors that the file lacks"),
@@ -88,7 +87,7 @@ impl ImportedRanges {
             self.file,
             self.format,
             missing.len(),
-            list.join(", ")
+            quoted(&missing, ", ")
         )
         .hint(hint))
     }

@@ -5,7 +5,7 @@ use super::names::Names;
 use super::node::PRODUCTS;
 use super::proto::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
 use super::value_info::ValueInfos;
-use crate::diag::{WithHint, count, did_you_mean};
+use crate::diag::{WithHint, count, did_you_mean, quoted};
 use anyhow::{Result, anyhow, ensure};
 use std::collections::BTreeSet;
 
@@ -71,13 +71,11 @@ fn repeated(graph: &GraphProto, index: &GraphIndex, [head_nodes, tail_nodes]: [&
     let of_tail = tail_nodes.difference(&both).flat_map(|&node_idx| names_read(&graph.node[node_idx]));
     let crossing: BTreeSet<&str> =
         of_tail.filter(|name| index.producer_idx(name).is_some_and(|node_idx| both.contains(&node_idx))).collect();
-    let missing: Vec<String> =
-        crossing.into_iter().filter(|name| has_layer(name)).map(|name| format!("`{name}`")).collect();
+    let missing = quoted(crossing.into_iter().filter(|name| has_layer(name)), ", ");
     (n_layers > 0 && !missing.is_empty()).then(|| {
         format!(
-            "--outputs: the tail repeats {} of the head, because it also reads {}: add that to --outputs",
-            count(n_layers, "layer"),
-            missing.join(", ")
+            "--outputs: the tail repeats {} of the head, because it also reads {missing}: add that to --outputs",
+            count(n_layers, "layer")
         )
     })
 }

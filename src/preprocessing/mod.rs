@@ -10,7 +10,7 @@ mod norms;
 mod scores;
 
 use crate::data::{Array, Color, Dataset, FittedImage, PixelValues};
-use crate::diag::count;
+use crate::diag::{count, quoted};
 use crate::engine::{Engine, Parsed, Session};
 use crate::metrics::{ChannelAxes, EvaluatedOutput, n_classes};
 use crate::onnx::inputs::Shapes;
@@ -252,7 +252,7 @@ impl BetterScores {
         let BetterScores { values, figures: [before, after] } = self;
         let presets = match values.presets()[..] {
             [] => String::new(),
-            ref names => format!(" (as in {})", quoted(names)),
+            ref names => format!(" (as in {})", quoted(names, ", ")),
         };
         let better = format!("{}{presets}", values.to_options());
         let sentence = format!(
@@ -261,9 +261,4 @@ impl BetterScores {
         );
         BetterPixels { given: trials.given.to_options(), better, sentence, n_runs }
     }
-}
-
-fn quoted(names: &[&str]) -> String {
-    let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-    names.join(", ")
 }

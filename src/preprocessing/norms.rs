@@ -5,9 +5,9 @@
 //! of the observed normal distribution from the trained one, (r + z² − 1 − ln r) / 2; r is the ratio of the observed
 //! variance to the trained one, and z the deviation of the mean in trained standard deviations.
 
-use super::{MARGIN, PixelTrials, bootstraps, candidates, is_clearly_higher, quoted};
+use super::{MARGIN, PixelTrials, bootstraps, candidates, is_clearly_higher};
 use crate::data::{Array, PixelValues};
-use crate::diag::count;
+use crate::diag::{count, quoted};
 use crate::engine::Session;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::GraphProto;
@@ -80,7 +80,7 @@ pub fn search(trials: &PixelTrials, norms: &[Norm]) -> Result<Option<(String, St
     let alike = better.iter().filter(|(figures, _)| !is_clearly_higher(best, figures));
     let spelled = alike.map(|(_, values)| match values.presets()[..] {
         [] => values.to_options(),
-        ref names => format!("{} (as in {})", values.to_options(), quoted(names)),
+        ref names => format!("{} (as in {})", values.to_options(), quoted(names, ", ")),
     });
     let spelled = spelled.collect::<Vec<String>>().join(" or ");
     let sentence = format!(

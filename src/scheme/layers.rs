@@ -2,7 +2,7 @@
 
 use super::locate::line_of;
 use super::table_error::{TableError, table_error};
-use crate::diag::{WithHint, did_you_mean, hint_of};
+use crate::diag::{WithHint, did_you_mean, hint_of, quoted};
 use crate::foreign;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::Deserialize;
@@ -119,10 +119,9 @@ fn similar(tables: &[Named], unknown: &str) -> String {
         let words = table.description.to_ascii_lowercase();
         words.split(|c: char| !c.is_alphanumeric()).any(|word| word.starts_with(unknown))
     };
-    let described: Vec<String> = tables.iter().filter(describes).map(|table| format!("`{}`", table.name)).collect();
-    match described.as_slice() {
-        [] => "`mqq backends` lists them".to_string(),
-        names => format!("did you mean {}?", names.join(" or ")),
+    match quoted(tables.iter().filter(describes).map(|table| table.name), " or ") {
+        names if names.is_empty() => "`mqq backends` lists them".to_string(),
+        names => format!("did you mean {names}?"),
     }
 }
 
