@@ -7,6 +7,7 @@ use crate::onnx::graph::GraphIndex;
 use crate::onnx::integers::{integer_values, scale_values};
 use crate::onnx::node::{constant, int};
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
+use crate::onnx::tensor::{self, DataType};
 use crate::onnx::value_info::ValueInfos;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -107,7 +108,7 @@ impl<'a> QdqGraph<'a> {
             return NodeInput::Absent;
         }
         let Some(tensor) = self.constants.get(name) else { return NodeInput::Computed };
-        let decoded = decode(tensor).and_then(|v| Ok((v, crate::onnx::tensor::shape(tensor)?)));
+        let decoded = decode(tensor).and_then(|v| Ok((v, tensor::shape(tensor)?)));
         match decoded {
             Ok((values, shape)) => NodeInput::Constant(values, shape),
             Err(error) => NodeInput::Broken(format!("{error:#}")),
@@ -153,7 +154,7 @@ impl<'a> QdqGraph<'a> {
     /// Returns the shape of `tensor`, if it is known.
     pub fn shape(&self, tensor: &str) -> Option<Vec<usize>> {
         match self.constants.get(tensor) {
-            Some(tensor) => crate::onnx::tensor::shape(tensor).ok(),
+            Some(tensor) => tensor::shape(tensor).ok(),
             None => self.value_info.shape(tensor).map(<[usize]>::to_vec),
         }
     }
@@ -172,7 +173,8 @@ impl<'a> QdqGraph<'a> {
 
     /// Whether `tensor` is known to hold float32, float16 or bfloat16 values.
     pub fn is_float(&self, tensor: &str) -> bool {
-        matches!(self.value_info.data_type(tensor), Some(1 | 10 | 16))
+        let found = self.value_info.data_type(tensor).and_then(DataType::of);
+        matches!(found, Some(DataType::Float | DataType::Float16 | DataType::Bfloat16))
     }
 
     /// Returns the Q or DQ that produces `tensor`.

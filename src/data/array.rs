@@ -1,12 +1,79 @@
-//! Elements of stored arrays, and their conversion to an input's element type.
+//! Arrays, and the elements of stored arrays with their conversion to an input's element type.
 //!
 //! Values are never rescaled. A value that the target type cannot hold is an error.
 
-use super::Values;
 use crate::diag::WithHint;
 use crate::onnx::inputs::InputSpec;
+use crate::onnx::tensor::DataType;
+use crate::statistics::KeptArray;
 use anyhow::{Result, anyhow, bail, ensure};
 use half::{bf16, f16};
+
+/// Element types of inputs that arrays can feed.
+const TYPES: [DataType; 6] =
+    [DataType::Float, DataType::Uint8, DataType::Int8, DataType::Int32, DataType::Int64, DataType::Bool];
+/// Their names.
+const TYPE_NAMES: &str = "float32, uint8, int8, int32, int64 or bool";
+
+/// Values of an array, in row-major order.
+#[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs)]
+pub enum Values {
+    F32(Vec<f32>),
+    I64(Vec<i64>),
+    I32(Vec<i32>),
+    I8(Vec<i8>),
+    U8(Vec<u8>),
+    Bool(Vec<bool>),
+}
+
+/// A dense array.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Array {
+    /// Dimensions, outermost first.
+    pub shape: Vec<usize>,
+    /// The values, as many as the shape has elements.
+    pub values: Values,
+}
+
+impl Array {
+    /// Converts the array to the form in which statistics keep it.
+    pub fn to_kept_array(&self) -> KeptArray {
+        fn bytes<T: Copy, const N: usize>(values: &[T], of: fn(T) -> [u8; N]) -> Vec<u8> {
+            values.iter().flat_map(|value| of(*value)).collect()
+        }
+        let (data_type, bytes) = match &self.values {
+            Values::F32(values) => (DataType::Float, bytes(values, f32::to_le_bytes)),
+            Values::I64(values) => (DataType::Int64, bytes(values, i64::to_le_bytes)),
+            Values::I32(values) => (DataType::Int32, bytes(values, i32::to_le_bytes)),
+            Values::I8(values) => (DataType::Int8, bytes(values, i8::to_le_bytes)),
+            Values::U8(values) => (DataType::Uint8, values.clone()),
+            Values::Bool(values) => (DataType::Bool, bytes(values, |value| [u8::from(value)])),
+        };
+        KeptArray { data_type: data_type as i32, shape: self.shape.clone(), bytes }
+    }
+
+    /// Converts a kept array back: the inverse of [`Array::to_kept_array`].
+    ///
+    /// # Errors
+    /// If the element type is not one of [`Values`].
+    pub fn from_kept_array(kept: &KeptArray) -> Result<Array> {
+        fn values<T, const N: usize>(bytes: &[u8], of: fn([u8; N]) -> T) -> Vec<T> {
+            bytes.as_chunks::<N>().0.iter().map(|bytes| of(*bytes)).collect()
+        }
+        let KeptArray { data_type, shape, bytes } = kept;
+        let values = match DataType::of(*data_type) {
+            Some(DataType::Float) => Values::F32(values(bytes, f32::from_le_bytes)),
+            Some(DataType::Int64) => Values::I64(values(bytes, i64::from_le_bytes)),
+            Some(DataType::Int32) => Values::I32(values(bytes, i32::from_le_bytes)),
+            Some(DataType::Int8) => Values::I8(values(bytes, i8::from_le_bytes)),
+            Some(DataType::Uint8) => Values::U8(bytes.clone()),
+            Some(DataType::Bool) => Values::Bool(bytes.iter().map(|byte| *byte != 0).collect()),
+            _ => bail!("a kept input has element type {data_type}, expected {TYPE_NAMES}"),
+        };
+        Ok(Array { shape: shape.clone(), values })
+    }
+}
 
 /// Element kinds of array files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,14 +209,14 @@ impl Raw<'_> {
     /// # Errors
     /// If the type cannot hold a value: a fraction in an integer type, or a number out of range.
     pub fn convert(&self, data_type: i32) -> Result<Values> {
-        Ok(match data_type {
-            1 => Values::F32(self.floats()?),
-            2 if self.element == Element::U8 => Values::U8(self.bytes.to_vec()),
-            2 => Values::U8(self.ints("uint8")?),
-            3 => Values::I8(self.ints("int8")?),
-            6 => Values::I32(self.ints("int32")?),
-            7 => Values::I64(self.ints("int64")?),
-            9 => {
+        Ok(match DataType::of(data_type) {
+            Some(DataType::Float) => Values::F32(self.floats()?),
+            Some(DataType::Uint8) if self.element == Element::U8 => Values::U8(self.bytes.to_vec()),
+            Some(DataType::Uint8) => Values::U8(self.ints("uint8")?),
+            Some(DataType::Int8) => Values::I8(self.ints("int8")?),
+            Some(DataType::Int32) => Values::I32(self.ints("int32")?),
+            Some(DataType::Int64) => Values::I64(self.ints("int64")?),
+            Some(DataType::Bool) => {
                 let values: Vec<u8> = self.ints("bool")?;
                 let beyond = values.iter().position(|&value| value > 1);
                 if let Some(idx) = beyond {
@@ -157,23 +224,18 @@ impl Raw<'_> {
                 }
                 Values::Bool(values.into_iter().map(|value| value == 1).collect())
             }
-            other => bail!("internal error: element type {other} is checked at opening"),
+            _ => bail!("internal error: element type {data_type} is checked at opening"),
         })
     }
 }
 
 /// Fails if the element type of the input is not supported.
 pub fn ensure_supported(input: &InputSpec) -> Result<()> {
-    if matches!(input.data_type, 1 | 2 | 3 | 6 | 7 | 9) {
+    if TYPES.iter().any(|known| *known as i32 == input.data_type) {
         return Ok(());
     }
-    let hint = if input.data_type == 10 { "convert the model to float32 first" } else { "" };
-    Err(anyhow!(
-        "input `{}` takes {}, expected float32, uint8, int8, int32, int64 or bool",
-        input.name,
-        type_name(input.data_type)
-    )
-    .hint(hint))
+    let hint = if input.data_type == DataType::Float16 as i32 { "convert the model to float32 first" } else { "" };
+    Err(anyhow!("input `{}` takes {}, expected {TYPE_NAMES}", input.name, type_name(input.data_type)).hint(hint))
 }
 
 /// Returns the common name of an ONNX element type.

@@ -27,6 +27,7 @@ mod spread;
 mod table;
 mod trial;
 
+pub use array::{Array, Values};
 pub use coco::{BoxLabels, ImageTruth, TrueBox};
 pub use fit::ImageFit;
 pub use labels::Labels;
@@ -43,8 +44,7 @@ pub use trial::{FittedImage, ImageTrial, PixelValues};
 
 use crate::diag::{WithHint, copy_of, count, hint_of};
 use crate::onnx::inputs::InputSpec;
-use crate::statistics::KeptArray;
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use columns::{ArrayFile, Cache};
 use image_cache::ImageCache;
 use recipe::Recipe;
@@ -58,68 +58,6 @@ const HOW_TO_PASS: &str = "docs/guide.md explains how to pass data";
 /// Returns the error for data of which no sample can be read. `first` is the reason for one of them.
 pub fn no_readable_sample(first: &str) -> anyhow::Error {
     anyhow!("no sample can be read, expected at least one: {first}").hint(HOW_TO_PASS)
-}
-
-/// Values of an array, in row-major order.
-#[derive(Debug, Clone, PartialEq)]
-#[allow(missing_docs)]
-pub enum Values {
-    F32(Vec<f32>),
-    I64(Vec<i64>),
-    I32(Vec<i32>),
-    I8(Vec<i8>),
-    U8(Vec<u8>),
-    Bool(Vec<bool>),
-}
-
-/// A dense array.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Array {
-    /// Dimensions, outermost first.
-    pub shape: Vec<usize>,
-    /// The values, as many as the shape has elements.
-    pub values: Values,
-}
-
-impl Array {
-    /// Converts the array to the form in which statistics keep it.
-    pub fn to_kept_array(&self) -> KeptArray {
-        fn bytes<T: Copy, const N: usize>(values: &[T], of: fn(T) -> [u8; N]) -> Vec<u8> {
-            values.iter().flat_map(|value| of(*value)).collect()
-        }
-        let (data_type, bytes) = match &self.values {
-            Values::F32(values) => (1, bytes(values, f32::to_le_bytes)),
-            Values::I64(values) => (7, bytes(values, i64::to_le_bytes)),
-            Values::I32(values) => (6, bytes(values, i32::to_le_bytes)),
-            Values::I8(values) => (3, bytes(values, i8::to_le_bytes)),
-            Values::U8(values) => (2, values.clone()),
-            Values::Bool(values) => (9, bytes(values, |value| [u8::from(value)])),
-        };
-        KeptArray { data_type, shape: self.shape.clone(), bytes }
-    }
-
-    /// Converts a kept array back: the inverse of [`Array::to_kept_array`].
-    ///
-    /// # Errors
-    /// If the element type is not one of [`Values`].
-    pub fn from_kept_array(kept: &KeptArray) -> Result<Array> {
-        fn values<T, const N: usize>(bytes: &[u8], of: fn([u8; N]) -> T) -> Vec<T> {
-            bytes.as_chunks::<N>().0.iter().map(|bytes| of(*bytes)).collect()
-        }
-        let KeptArray { data_type, shape, bytes } = kept;
-        let values = match data_type {
-            1 => Values::F32(values(bytes, f32::from_le_bytes)),
-            7 => Values::I64(values(bytes, i64::from_le_bytes)),
-            6 => Values::I32(values(bytes, i32::from_le_bytes)),
-            3 => Values::I8(values(bytes, i8::from_le_bytes)),
-            2 => Values::U8(bytes.clone()),
-            9 => Values::Bool(bytes.iter().map(|byte| *byte != 0).collect()),
-            other => {
-                bail!("a kept input has element type {other}, expected float32, uint8, int8, int32, int64 or bool")
-            }
-        };
-        Ok(Array { shape: shape.clone(), values })
-    }
 }
 
 /// A sample: one array per input, in the order of the inputs.

@@ -3,8 +3,9 @@
 use super::array;
 use super::preprocess::{Color, Crop, Filter, Layout, Preprocessing};
 use super::resize::Resize;
-use crate::diag::{WithHint, count};
+use crate::diag::{WithHint, count, quoted};
 use crate::onnx::inputs::InputSpec;
+use crate::onnx::tensor::DataType;
 use anyhow::{Result, anyhow, bail, ensure};
 
 /// The preprocessing steps for one input, with all defaults resolved.
@@ -34,7 +35,9 @@ pub struct Recipe {
 /// # Errors
 /// If images alone cannot feed the model.
 pub fn image_input(inputs: &[InputSpec]) -> Result<&InputSpec> {
-    let is_fed = |input: &&InputSpec| input.shape.len() == 4 && matches!(input.data_type, 1 | 2);
+    let is_fed = |input: &&InputSpec| {
+        input.shape.len() == 4 && matches!(DataType::of(input.data_type), Some(DataType::Float | DataType::Uint8))
+    };
     if let [input] = inputs {
         ensure!(
             is_fed(&input),
@@ -48,10 +51,7 @@ pub fn image_input(inputs: &[InputSpec]) -> Result<&InputSpec> {
         );
         return Ok(input);
     }
-    let names = |names: Vec<&InputSpec>| {
-        let names: Vec<String> = names.iter().map(|input| format!("`{}`", input.name)).collect();
-        names.join(", ")
-    };
+    let names = |inputs: Vec<&InputSpec>| quoted(inputs.iter().map(|input| &input.name), ", ");
     let (fed, rest): (Vec<&InputSpec>, Vec<&InputSpec>) = inputs.iter().partition(is_fed);
     let error = match fed.len() {
         1 => anyhow!("an image feeds input {}, but there are no data for {}", names(fed), names(rest)),
@@ -96,7 +96,8 @@ impl Recipe {
         );
         let resize = options.resize.unwrap_or(Resize::Exact(None));
         let crops = matches!(resize, Resize::ShortSide(_) | Resize::Exact(Some(_)));
-        let (scale, mean, std) = if input.data_type == 2 {
+        let is_uint8 = input.data_type == DataType::Uint8 as i32;
+        let (scale, mean, std) = if is_uint8 {
             let is_plain = options.scale.is_none_or(|scale| scale == 1.0)
                 && options.mean.iter().flatten().all(|&mean| mean == 0.0)
                 && options.std.iter().flatten().all(|&std| std == 1.0);
@@ -118,10 +119,7 @@ impl Recipe {
         let table = |channel: usize| {
             std::array::from_fn(|pixel| ((pixel as f64 * scale - mean[channel]) / std[channel]) as f32)
         };
-        let tables = match input.data_type {
-            2 => Vec::new(),
-            _ => (0..n_channels).map(table).collect(),
-        };
+        let tables = if is_uint8 { Vec::new() } else { (0..n_channels).map(table).collect() };
         Ok(Recipe {
             batch,
             layout,

@@ -6,6 +6,7 @@ use super::tensors::TensorMatch;
 use crate::onnx::names::Names;
 use crate::onnx::node::{make, set_int};
 use crate::onnx::proto::{ModelProto, NodeProto, ValueInfoProto};
+use crate::onnx::tensor::DataType;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A model with each layer on its own, and the sources of the model's inputs.
@@ -63,7 +64,7 @@ pub fn isolate_layers(quantized: &ModelProto, tensors: &[Option<&TensorMatch>]) 
     let own_inputs = activations.filter(|(_, input)| read.contains(input.name()));
     let own_inputs: Vec<(usize, ValueInfoProto)> = own_inputs.map(|(i, input)| (i, input.clone())).collect();
     let last = tensors.iter().flatten().next_back()?;
-    const FLOAT: i32 = 1;
+    const FLOAT: i32 = DataType::Float as i32;
     let mut model = quantized.clone();
     let own = model.graph.as_mut()?;
     let of_float = float.values().map(|name| ValueInfoProto::without_shape(name, FLOAT));

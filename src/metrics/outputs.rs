@@ -3,6 +3,7 @@
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node;
 use crate::onnx::proto::{Dimension, GraphProto, ValueInfoProto};
+use crate::onnx::tensor::DataType;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Channel axes that the user gives, by output.
@@ -29,19 +30,21 @@ pub struct EvaluatedOutput {
     pub channel_axis: Option<usize>,
 }
 
-/// ONNX's float types, and 0 for an undeclared type.
-const FLOATS: [i32; 5] = [0, 1, 10, 11, 16];
+/// ONNX's float types.
+const FLOATS: [DataType; 4] = [DataType::Float, DataType::Float16, DataType::Double, DataType::Bfloat16];
 
 impl EvaluatedOutput {
     /// Returns the outputs of a graph, each evaluated by its own values.
     pub fn of(graph: &GraphProto, axes: &ChannelAxes) -> Vec<EvaluatedOutput> {
         let index = GraphIndex::new(graph);
         let selected = selected_tensors(graph, &index);
+        // An undeclared type is 0.
+        let is_float = |number: i32| number == 0 || FLOATS.iter().any(|float| *float as i32 == number);
         let of = |value: &ValueInfoProto| EvaluatedOutput {
             name: value.name().to_string(),
             tensor: value.name().to_string(),
             centered_axis: None,
-            is_float: value.tensor_type().is_none_or(|tensor| FLOATS.contains(&tensor.elem_type())),
+            is_float: value.tensor_type().is_none_or(|tensor| is_float(tensor.elem_type())),
             is_scores: softmax_input(&index, value.name()).map(|_| true),
             is_selected: selected.contains(value.name()),
             channel_axis: axes.get(value.name()).copied(),

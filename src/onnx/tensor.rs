@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use prost::Message;
 
-/// Element types of ONNX that mqq computes with, as numbers of `TensorProto.DataType`.
+/// Element types of ONNX, as numbers of `TensorProto.DataType`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum DataType {
@@ -28,10 +28,27 @@ pub enum DataType {
     Int32 = 6,
     /// Signed 64-bit integer.
     Int64 = 7,
+    /// True or false.
+    Bool = 9,
+    /// 16-bit float of IEEE 754.
+    Float16 = 10,
+    /// 64-bit float.
+    Double = 11,
+    /// The upper 16 bits of a 32-bit float.
+    Bfloat16 = 16,
     /// Unsigned 4-bit integer, two to a byte.
     Uint4 = 21,
     /// Signed 4-bit integer, two to a byte.
     Int4 = 22,
+}
+
+impl DataType {
+    /// Returns the type with this number; `None` for types without a name here.
+    pub fn of(number: i32) -> Option<DataType> {
+        use DataType::*;
+        let all = [Float, Uint8, Int8, Uint16, Int16, Int32, Int64, Bool, Float16, Double, Bfloat16, Uint4, Int4];
+        all.into_iter().find(|data_type| *data_type as i32 == number)
+    }
 }
 
 /// Returns the bytes per element of a type in `TensorProto.DataType`; `None` for strings, complex numbers, 8-bit floats
@@ -227,9 +244,7 @@ pub fn from_integers(name: &str, data_type: DataType, shape: &[usize], values: &
         DataType::Uint8 | DataType::Int8 => low_bytes(1),
         DataType::Uint16 | DataType::Int16 => low_bytes(2),
         DataType::Int32 => low_bytes(4),
-        DataType::Float | DataType::Int64 => {
-            bail!("tensor `{name}`: {data_type:?} is not an integer type of 32 bits or fewer")
-        }
+        _ => bail!("tensor `{name}`: {data_type:?} is not an integer type of 32 bits or fewer"),
     };
     from_raw(name, data_type, shape, values.len(), raw)
 }

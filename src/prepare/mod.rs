@@ -140,9 +140,9 @@ pub fn check_float(model: &ModelProto) -> Result<()> {
     Ok(())
 }
 
-const FLOAT16: i32 = 10;
-const DOUBLE: i32 = 11;
-const BFLOAT16: i32 = 16;
+const FLOAT16: i32 = DataType::Float16 as i32;
+const DOUBLE: i32 = DataType::Double as i32;
+const BFLOAT16: i32 = DataType::Bfloat16 as i32;
 
 /// Whether the node casts to float32.
 fn is_cast_to_float(node: &NodeProto) -> bool {

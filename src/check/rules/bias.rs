@@ -4,6 +4,7 @@ use super::{Check, Finding, RuleReport};
 use crate::check::{QdqGraph, QdqNode, QdqOperator};
 use crate::onnx::integers::type_name;
 use crate::onnx::proto::NodeProto;
+use crate::onnx::tensor::DataType;
 use crate::scheme::{ParameterKind, RuleCall};
 
 /// Biases must be stored in the type that the table gives.
@@ -21,8 +22,6 @@ pub const BIAS: Check = Check {
 /// Maximum relative difference between a bias's scale and the product of input scale and weight scale. The product may
 /// have been rounded once or twice in float32.
 const TOLERANCE: f64 = 1e-6;
-
-const INT32: i32 = 6;
 
 fn bias(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
     let stored = call.name("stored").unwrap_or("float");
@@ -69,7 +68,7 @@ fn check_stored(
         let found = bias.parameters();
         report.add(Finding::new("zero point of the bias", found, "0").at(node).on(bias.input));
     }
-    if bias.data_type != Some(INT32) || bias.operator != QdqOperator::Dequantize {
+    if bias.data_type != Some(DataType::Int32 as i32) || bias.operator != QdqOperator::Dequantize {
         return;
     }
     let (Some(b), Some(x), Some(w)) = (bias.scale.known(), x.scale.known(), weight.scale.known()) else {
