@@ -5,7 +5,7 @@
 use super::qdq_node::{NodeInput, QdqNode, QdqOperator, Role};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::integers::{integer_values, scale_values};
-use crate::onnx::node::{constant, int};
+use crate::onnx::node::{constant, int, plain_domain};
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use crate::onnx::tensor::{self, DataType};
 use crate::onnx::value_info::ValueInfos;
@@ -222,9 +222,8 @@ impl<'a> QdqGraph<'a> {
 
     /// Returns the version of the operator set `domain`; the default set is "".
     pub fn opset(&self, domain: &str) -> Option<i64> {
-        let is_default = |name: &str| matches!(name, "" | "ai.onnx");
-        let same = |name: &str| name == domain || (is_default(name) && is_default(domain));
-        self.model.opset_import.iter().find(|set| same(set.domain())).map(|set| set.version())
+        let mut imports = self.model.opset_import.iter();
+        imports.find(|set| plain_domain(set.domain()) == plain_domain(domain)).map(|set| set.version())
     }
 }
 

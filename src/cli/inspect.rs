@@ -8,6 +8,7 @@ use crate::diag::{Exit, is_of};
 use crate::onnx;
 use crate::onnx::inputs::OpenShape;
 use crate::onnx::integers::type_name;
+use crate::onnx::node::plain_domain;
 use crate::onnx::proto::{Dimension, ValueInfoProto};
 use crate::pipeline::prepare_for;
 use crate::place::{DetectorTail, Selection, place};
@@ -77,8 +78,8 @@ pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
     let graph = model.graph()?;
     let mut operators: BTreeMap<String, usize> = BTreeMap::new();
     for node in &graph.node {
-        let op = match node.domain() {
-            "" | "ai.onnx" => node.op_type().to_string(),
+        let op = match plain_domain(node.domain()) {
+            "" => node.op_type().to_string(),
             domain => format!("{domain}.{}", node.op_type()),
         };
         *operators.entry(op).or_default() += 1;

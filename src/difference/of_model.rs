@@ -4,7 +4,7 @@ use super::{Parameters, QuantizedNetwork, QuantizedNode, REMOVABLE, RemovableNod
 use crate::check::{QdqNode, QdqOperator, Role, operand_role};
 use crate::matching::{TensorRoots, as_qdq};
 use crate::onnx::integers::type_name;
-use crate::onnx::node::{constant, node_name};
+use crate::onnx::node::{constant, is_qdq, node_name};
 use crate::onnx::proto::{ModelProto, NodeProto};
 
 /// Reads a model with Q/DQ or operators on integers.
@@ -13,7 +13,7 @@ pub fn of_model(model: ModelProto) -> QuantizedNetwork {
     let mut quantized = QuantizedNetwork::default();
     let Some(tensors) = TensorRoots::new(&expanded) else { return quantized };
     for node in tensors.nodes() {
-        if tensors.is_qdq(node) || constant(node).is_some() {
+        if is_qdq(node) || constant(node).is_some() {
             continue;
         }
         let is_quantized = match weight_of(node.op_type(), &node.input, |input| !tensors.is_activation(input)) {

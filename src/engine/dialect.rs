@@ -1,6 +1,6 @@
 //! Rewrites nodes that the engine reads differently from ONNX, in the engine's own copy of the model.
 
-use crate::onnx::node::SHAPED_BY_VALUES;
+use crate::onnx::node::{SHAPED_BY_VALUES, plain_domain};
 use std::collections::HashSet;
 use tract_onnx::pb::attribute_proto::AttributeType;
 use tract_onnx::pb::tensor_proto::DataType;
@@ -29,13 +29,13 @@ pub(super) fn rewrite_dialect(graph: &mut GraphProto) {
         while node.input.last().is_some_and(String::is_empty) {
             node.input.pop();
         }
-        match (node.domain.as_str(), node.op_type.as_str()) {
+        match (plain_domain(&node.domain), node.op_type.as_str()) {
             ("com.microsoft", "Attention") => node.op_type = "com.microsoft.Attention".to_string(),
-            ("" | "ai.onnx", "GlobalLpPool") => node.op_type = "ai.onnx.GlobalLpPool".to_string(),
-            ("" | "ai.onnx", "ConstantOfShape") if node.attribute.iter().all(|a| a.name != "value") => {
+            ("", "GlobalLpPool") => node.op_type = "ai.onnx.GlobalLpPool".to_string(),
+            ("", "ConstantOfShape") if node.attribute.iter().all(|a| a.name != "value") => {
                 node.attribute.push(float_zero());
             }
-            ("" | "ai.onnx", "ConvTranspose") => pad_explicitly(node, &graph.initializer),
+            ("", "ConvTranspose") => pad_explicitly(node, &graph.initializer),
             _ => {}
         }
         for attribute in &mut node.attribute {

@@ -3,6 +3,7 @@
 
 use crate::check::{QdqGraph, QdqNode, QdqOperator};
 use crate::onnx::integers::integer_range;
+use crate::onnx::node::is_qdq;
 use crate::onnx::proto::{ModelProto, NodeProto};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -131,11 +132,6 @@ impl<'a> TensorRoots<'a> {
         behind.find(|value| self.qdq.index.is_output(value)).unwrap_or(root)
     }
 
-    /// Whether a node quantizes or dequantizes.
-    pub fn is_qdq(&self, node: &NodeProto) -> bool {
-        matches!(node.op_type(), "QuantizeLinear" | "DequantizeLinear")
-    }
-
     /// Whether a value holds integers.
     pub fn is_integer(&self, value: &str) -> bool {
         self.integers.contains(value)
@@ -155,5 +151,5 @@ impl<'a> TensorRoots<'a> {
 
 /// Whether the node's result stands for its first input.
 pub(super) fn is_pass_through(node: &NodeProto) -> bool {
-    matches!(node.op_type(), "QuantizeLinear" | "DequantizeLinear" | "Identity" | "Dropout")
+    is_qdq(node) || matches!(node.op_type(), "Identity" | "Dropout")
 }

@@ -1,7 +1,7 @@
 //! Inlines the functions of a model, which nodes call by name.
 
 use super::names::Names;
-use super::node::{self, node_name};
+use super::node::{self, node_name, plain_domain, shown_domain};
 use super::proto::{AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto};
 use crate::diag::WithHint;
 use anyhow::{Context, Result, anyhow, ensure};
@@ -40,12 +40,7 @@ pub fn inline(model: &mut ModelProto) -> Result<()> {
 }
 
 fn key(domain: &str, name: &str, overload: &str) -> Key {
-    [plain(domain), name, overload].map(str::to_string)
-}
-
-/// Returns the empty domain for `ai.onnx`, as both name the default domain.
-fn plain(domain: &str) -> &str {
-    if domain == "ai.onnx" { "" } else { domain }
+    [plain_domain(domain), name, overload].map(str::to_string)
 }
 
 struct Inliner<'a> {
@@ -221,12 +216,13 @@ impl InlinedCall<'_> {
 /// Adds the operator sets of an inlined function to the model.
 fn import_operators(model: &mut ModelProto, function: &FunctionProto) -> Result<()> {
     for set in &function.opset_import {
-        let of_model = model.opset_import.iter().find(|other| plain(other.domain()) == plain(set.domain()));
+        let of_model =
+            model.opset_import.iter().find(|other| plain_domain(other.domain()) == plain_domain(set.domain()));
         match of_model.map(|other| other.version()) {
             Some(version) if version == set.version() => {}
             Some(version) => {
                 let (name, found) = (function.name(), set.version());
-                let domain = if set.domain().is_empty() { "ai.onnx" } else { set.domain() };
+                let domain = shown_domain(set.domain());
                 return Err(anyhow!(
                     "function `{name}` uses version {found} of operator set `{domain}`, expected {version}, the version of the model"
                 )

@@ -155,6 +155,31 @@ impl<'a> GraphIndex<'a> {
     }
 }
 
+/// Disjoint sets of nodes or tensors. The least member of a set stands for the set.
+#[derive(Debug, Default)]
+pub struct DisjointSets<T> {
+    /// Each member to a lesser one of its set.
+    parents: BTreeMap<T, T>,
+}
+
+impl<T: Ord + Copy> DisjointSets<T> {
+    /// Returns the member that stands for the set of `member`.
+    pub fn of(&self, mut member: T) -> T {
+        while let Some(&parent) = self.parents.get(&member) {
+            member = parent;
+        }
+        member
+    }
+
+    /// Joins the sets of two members.
+    pub fn join(&mut self, a: T, b: T) {
+        let (a, b) = (self.of(a), self.of(b));
+        if a != b {
+            self.parents.insert(a.max(b), a.min(b));
+        }
+    }
+}
+
 /// Removes the initializers in `names` that have no use left, and returns their names.
 pub fn drop_unused(graph: &mut GraphProto, names: impl IntoIterator<Item = String>) -> BTreeSet<String> {
     let index = GraphIndex::new(graph);

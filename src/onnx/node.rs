@@ -34,7 +34,22 @@ pub fn constant(node: &NodeProto) -> Option<TensorProto> {
 
 /// Whether the operator belongs to ONNX's default domain.
 pub fn is_standard(node: &NodeProto) -> bool {
-    matches!(node.domain(), "" | "ai.onnx")
+    plain_domain(node.domain()).is_empty()
+}
+
+/// Returns the empty domain for `ai.onnx`, as both name the default domain.
+pub fn plain_domain(domain: &str) -> &str {
+    if domain == "ai.onnx" { "" } else { domain }
+}
+
+/// Returns the domain as messages name it: `ai.onnx` for the default domain.
+pub fn shown_domain(domain: &str) -> &str {
+    if domain.is_empty() { "ai.onnx" } else { domain }
+}
+
+/// Whether a node is a QuantizeLinear or DequantizeLinear of any domain.
+pub fn is_qdq(node: &NodeProto) -> bool {
+    matches!(node.op_type(), "QuantizeLinear" | "DequantizeLinear")
 }
 
 /// Returns the attribute `name`.
@@ -107,11 +122,6 @@ pub fn make(op_type: &str, name: &str, inputs: &[&str], output: &str) -> NodePro
 /// Whether the node is non-maximum suppression, of ONNX or another domain (`EfficientNMS_TRT`).
 pub fn is_suppression(node: &NodeProto) -> bool {
     node.op_type() == "NonMaxSuppression" || node.op_type().contains("NMS")
-}
-
-/// Whether the node is a QuantizeLinear or a DequantizeLinear.
-pub fn is_qdq(node: &NodeProto) -> bool {
-    matches!(node.op_type(), "QuantizeLinear" | "DequantizeLinear")
 }
 
 /// Whether the node has integer inputs or weights without Q/DQ, or quantizes its input by the input's own range.

@@ -2,7 +2,7 @@
 //!
 //! Sources: `onnx/checker.cc` and `OpSchema::Verify`; `operators.txt` has the signatures.
 
-use super::node::node_name;
+use super::node::{node_name, plain_domain, shown_domain};
 use super::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto};
 use super::tensor;
 use crate::diag::{WithHint, count, did_you_mean};
@@ -56,15 +56,6 @@ fn type_name(number: i32) -> &'static str {
     usize::try_from(number).ok().and_then(|number| TYPES.get(number)).copied().unwrap_or("undefined")
 }
 
-/// Returns the empty domain for `ai.onnx`, as both name the default domain.
-fn plain(domain: &str) -> &str {
-    if domain == "ai.onnx" { "" } else { domain }
-}
-
-fn shown(domain: &str) -> &str {
-    if domain.is_empty() { "ai.onnx" } else { domain }
-}
-
 /// Refuses a model that ONNX's checker refuses for its operator sets, attributes, numbers of inputs and outputs, or
 /// sizes of tensors.
 ///
@@ -73,7 +64,7 @@ fn shown(domain: &str) -> &str {
 pub fn check_valid(model: &ModelProto) -> Result<()> {
     let mut opsets: BTreeMap<&str, i64> = BTreeMap::new();
     for set in &model.opset_import {
-        let domain = plain(set.domain());
+        let domain = plain_domain(set.domain());
         ensure!(
             !domain.is_empty() || set.version() <= LAST_OPSET,
             anyhow!(
@@ -83,13 +74,13 @@ pub fn check_valid(model: &ModelProto) -> Result<()> {
             .hint("export the model with an older one, or convert it with onnx.version_converter in Python")
         );
         if let Some(other) = opsets.insert(domain, set.version()) {
-            let (domain, version) = (shown(domain), set.version());
+            let (domain, version) = (shown_domain(domain), set.version());
             return Err(anyhow!(
                 "imports operator set `{domain}` twice, versions {other} and {version}, expected once"
             ));
         }
     }
-    let functions = model.functions.iter().map(|function| (plain(function.domain()), function.name()));
+    let functions = model.functions.iter().map(|function| (plain_domain(function.domain()), function.name()));
     let context = Checker { opsets, functions: functions.collect() };
     context.graph(model.graph()?)
 }
@@ -122,7 +113,7 @@ impl Checker<'_> {
     }
 
     fn node(&self, node: &NodeProto) -> Result<()> {
-        let (domain, op_type) = (plain(node.domain()), node.op_type());
+        let (domain, op_type) = (plain_domain(node.domain()), node.op_type());
         ensure!(!op_type.is_empty(), "has no operator");
         let mut names = BTreeSet::new();
         for attribute in &node.attribute {
@@ -134,7 +125,7 @@ impl Checker<'_> {
         let opset = self.opsets.get(domain).copied();
         let is_function = self.functions.contains(&(domain, op_type));
         let opset = opset.with_context(|| {
-            format!("the model does not import operator set `{}`, which the node needs", shown(domain))
+            format!("the model does not import operator set `{}`, which the node needs", shown_domain(domain))
         })?;
         if !domain.is_empty() || is_function {
             return Ok(());

@@ -1,7 +1,7 @@
 //! The draft: marks on nodes and uses while the rules run.
 
 use super::clips::FoldableClip;
-use crate::onnx::graph::{Edge, GraphIndex};
+use crate::onnx::graph::{DisjointSets, Edge, GraphIndex};
 use crate::onnx::node;
 use crate::onnx::proto::{GraphProto, NodeProto};
 use crate::onnx::tensor::DataType;
@@ -63,8 +63,8 @@ pub struct Draft<'a> {
     pub(super) before_quantizer: BTreeMap<usize, usize>,
     /// Tensors whose ranges are much narrower than those of the tensors that they are joined with.
     pub(super) narrow_tensors: BTreeSet<String>,
-    /// Parent links of the sharing groups: each tensor to the next one on the way to the group's name.
-    pub(super) shared_with: BTreeMap<&'a str, &'a str>,
+    /// The sharing groups of tensors; the first name of a group is the group's name.
+    groups: DisjointSets<&'a str>,
 }
 
 impl<'a> Draft<'a> {
@@ -92,7 +92,7 @@ impl<'a> Draft<'a> {
             fused_input: BTreeMap::new(),
             before_quantizer: BTreeMap::new(),
             narrow_tensors: BTreeSet::new(),
-            shared_with: BTreeMap::new(),
+            groups: DisjointSets::default(),
         }
     }
 
@@ -271,21 +271,18 @@ impl<'a> Draft<'a> {
 
     /// Makes two tensors share quantization parameters.
     pub fn share(&mut self, a: &str, b: &str) {
-        let (Some(a), Some(b)) = (self.tensor_name(a), self.tensor_name(b)) else { return };
-        let (a, b) = (self.group_of(a), self.group_of(b));
-        if a != b {
-            self.shared_with.insert(a.max(b), a.min(b));
+        if let (Some(a), Some(b)) = (self.tensor_name(a), self.tensor_name(b)) {
+            self.groups.join(a, b);
         }
     }
 
-    pub(super) fn group_of<'t>(&self, mut tensor: &'t str) -> &'t str
+    /// The name of the sharing group of a tensor.
+    pub(super) fn group_of<'t>(&self, tensor: &'t str) -> &'t str
     where
         'a: 't,
     {
-        while let Some(parent) = self.shared_with.get(tensor) {
-            tensor = parent;
-        }
-        tensor
+        let groups: &DisjointSets<&'t str> = &self.groups;
+        groups.of(tensor)
     }
 
     /// Returns the graph's own string of a tensor name, which lives as long as the graph.

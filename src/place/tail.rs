@@ -4,6 +4,7 @@
 
 use super::trace::MOVES;
 use super::{Draft, Rule};
+use crate::onnx::graph::DisjointSets;
 use crate::onnx::node;
 use crate::onnx::proto::NodeProto;
 use crate::scheme::RuleCall;
@@ -64,7 +65,7 @@ impl Draft<'_> {
         let ends = Ends::of(self);
         let mut parts: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for &node_idx in &ends.nodes {
-            parts.entry(ends.root(node_idx)).or_default().push(node_idx);
+            parts.entry(ends.parts.of(node_idx)).or_default().push(node_idx);
         }
         parts.into_values().filter_map(|nodes| ends.detector_tail(nodes)).collect()
     }
@@ -112,8 +113,8 @@ struct Ends<'d, 'a> {
     layers: BTreeSet<usize>,
     /// The nodes after these layers.
     nodes: BTreeSet<usize>,
-    /// Parent links of connected nodes.
-    parents: BTreeMap<usize, usize>,
+    /// Sets of connected nodes.
+    parts: DisjointSets<usize>,
 }
 
 impl<'d, 'a> Ends<'d, 'a> {
@@ -131,7 +132,7 @@ impl<'d, 'a> Ends<'d, 'a> {
             }
             reaches_layer[node_idx] = is_trained || is_ahead;
         }
-        let mut ends = Ends { draft, layers, nodes: BTreeSet::new(), parents: BTreeMap::new() };
+        let mut ends = Ends { draft, layers, nodes: BTreeSet::new(), parts: DisjointSets::default() };
         let mut pending: Vec<&str> = graph.output.iter().map(|output| output.name()).collect();
         while let Some(tensor) = pending.pop() {
             let Some(node_idx) = draft.index.producer_idx(tensor) else { continue };
@@ -163,19 +164,9 @@ impl<'d, 'a> Ends<'d, 'a> {
             let tensors: Vec<&String> = node.input.iter().filter(of_end).chain(&node.output).collect();
             for tensor in tensors {
                 let other = *seen.entry(tensor).or_insert(node_idx);
-                let (a, b) = (self.root(node_idx), self.root(other));
-                if a != b {
-                    self.parents.insert(a.max(b), a.min(b));
-                }
+                self.parts.join(node_idx, other);
             }
         }
-    }
-
-    fn root(&self, mut node_idx: usize) -> usize {
-        while let Some(&parent) = self.parents.get(&node_idx) {
-            node_idx = parent;
-        }
-        node_idx
     }
 
     /// Returns the tail that the connected `nodes` are; `None` if they are not the tail of a detector.

@@ -13,7 +13,7 @@
 
 use super::renamed_tensors::RenamedTensors;
 use super::{Change, Pass};
-use crate::onnx::graph::{GraphIndex, drop_unused};
+use crate::onnx::graph::{DisjointSets, GraphIndex, drop_unused};
 use crate::onnx::names::Names;
 use crate::onnx::node;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
@@ -196,7 +196,7 @@ fn transposes_saved(
     roles: &BTreeMap<usize, TransposeRole>,
     has_other_readers: impl Fn(&str) -> bool,
 ) -> BTreeMap<usize, (usize, isize)> {
-    let mut groups = NodeGroups((0..graph.node.len()).collect());
+    let mut groups = DisjointSets::default();
     for (&node_idx, _) in roles.iter().filter(|(_, role)| !matches!(role, TransposeRole::Second)) {
         let readers = named(&graph.node[node_idx].output).flat_map(|name| index.consumers(name));
         let takers = readers.map(|&(reader, _)| reader).filter(|&reader| reads_original_axes(roles, reader));
@@ -223,24 +223,6 @@ fn named(names: &[String]) -> impl Iterator<Item = &String> {
 /// Whether a node reads tensors on the original axes once its group is moved.
 fn reads_original_axes(roles: &BTreeMap<usize, TransposeRole>, node_idx: usize) -> bool {
     matches!(roles.get(&node_idx), Some(TransposeRole::Second | TransposeRole::Between(..)))
-}
-
-/// Disjoint sets of nodes. The entry of a node is another node of its set, or the node itself if it stands for the set.
-struct NodeGroups(Vec<usize>);
-
-impl NodeGroups {
-    fn of(&self, node_idx: usize) -> usize {
-        let mut at = node_idx;
-        while self.0[at] != at {
-            at = self.0[at];
-        }
-        at
-    }
-
-    fn join(&mut self, one: usize, other: usize) {
-        let (one, other) = (self.of(one), self.of(other));
-        self.0[one.max(other)] = one.min(other);
-    }
 }
 
 /// Returns the node on the axes before a Transpose of this order, with new constants by input index; `None` if it

@@ -94,7 +94,7 @@ pub fn raise_opset(model: &mut ModelProto, min_opset: i64) -> Result<()> {
 /// # Errors
 /// If the model does not import the default operator set.
 pub fn default_opset(model: &ModelProto) -> Result<i64> {
-    let import = model.opset_import.iter().find(|set| matches!(set.domain(), "" | "ai.onnx"));
+    let import = model.opset_import.iter().find(|set| node::plain_domain(set.domain()).is_empty());
     Ok(import.context("imports no ONNX opset, expected one")?.version())
 }
 

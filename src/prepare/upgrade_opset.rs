@@ -82,7 +82,7 @@ fn run(model: &mut ModelProto, min_opset: i64) -> Result<Vec<Change>> {
     let mut names = Names::of(graph);
     upgrade(graph, from, min_opset, &mut names, &value_info)?;
     for import in &mut model.opset_import {
-        if matches!(import.domain(), "" | "ai.onnx") {
+        if node::plain_domain(import.domain()).is_empty() {
             import.version = Some(min_opset);
         }
     }
