@@ -4,7 +4,7 @@ use super::activation::HeadActivation;
 use super::boxes::{Anchors, BoxForm, BoxReferences, Corners, Detection, NO_INPUT, cells, n_cells, suppressed};
 use super::kind::{HeadKind, described};
 use super::masks::BoxMasks;
-use super::part::{OutputPart, OutputView, PartRows};
+use super::part::{OutputPart, OutputView, PartRows, largest};
 use super::strides::Strides;
 use super::task::TaskName;
 use anyhow::{Context, Result, bail, ensure};
@@ -136,7 +136,7 @@ impl DetectHead {
         ensure!(first < end, "`scores`: found {} columns, expected one beside the background", scores.n_columns);
         let objectness = self.objectness.as_ref().map(|it| part("objectness", it, Some(1))).transpose()?;
         let of_row = |i: usize| {
-            let (class, score) = best(&scores.row(i)[first..end]);
+            let (class, score) = largest(&scores.row(i)[first..end]).unwrap_or((0, f32::NAN));
             let score = objectness.as_ref().map_or(score, |objectness| objectness.values[i] * score);
             let class = classes.as_ref().map_or(class, |classes| classes.values[i].max(0.0) as usize);
             Detection { class, score: if self.root { score.sqrt() } else { score }, corners: corners[i], row: i }
@@ -396,18 +396,4 @@ fn ensure_scores(
         }
     }
     Ok(())
-}
-
-/// Returns the position of the largest value, and the value. NaN if a value is NaN.
-fn best(scores: &[f32]) -> (usize, f32) {
-    let mut best = (0, f32::NEG_INFINITY);
-    for (class, &score) in scores.iter().enumerate() {
-        if score.is_nan() {
-            return (class, score);
-        }
-        if score > best.1 {
-            best = (class, score);
-        }
-    }
-    best
 }

@@ -2,7 +2,7 @@
 
 use super::boxes::NO_INPUT;
 use super::kind::{HeadKind, described};
-use super::part::{OutputPart, OutputView, PartRows};
+use super::part::{OutputPart, OutputView, PartRows, largest};
 use super::task::TaskName;
 use crate::diag::count;
 use anyhow::{Context, Result, bail, ensure};
@@ -135,10 +135,9 @@ impl KeypointsHead {
     }
 }
 
-/// Returns the position of the largest value, the first of equal ones, and the value.
+/// Returns the position of the largest value, and the value: minus infinity at 0 if a value is NaN.
 fn peak<'v>(values: impl Iterator<Item = &'v f32>) -> (usize, f32) {
-    let largest = |best: (usize, f32), (at, &x): (usize, &f32)| if x > best.1 { (at, x) } else { best };
-    values.enumerate().fold((0, f32::NEG_INFINITY), largest)
+    largest(values).unwrap_or((0, f32::NEG_INFINITY))
 }
 
 impl HeadKind for KeypointsHead {

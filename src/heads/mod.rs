@@ -32,7 +32,7 @@ pub use keypoints::{KeypointsHead, PointForm, ScoredPoint};
 pub use load::{is_path, resolve};
 pub use map::MapHead;
 pub use masks::BoxMasks;
-pub use part::{OutputPart, OutputView, PartRows, WhichOutput};
+pub use part::{OutputPart, OutputView, PartRows, WhichOutput, largest};
 pub use recognize::recognize;
 pub use request::HeadRequest;
 pub use segment::SegmentHead;

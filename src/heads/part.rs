@@ -338,3 +338,18 @@ fn named<'v, 'a>(which: &WhichOutput, outputs: &'v [OutputView<'a>]) -> Result<V
         }
     }
 }
+
+/// Returns the position of the largest value, the first of equal ones, and the value; `None` if a value is NaN or there
+/// are no values.
+pub fn largest<'v>(values: impl IntoIterator<Item = &'v f32>) -> Option<(usize, f32)> {
+    let mut best: Option<(usize, f32)> = None;
+    for (i, &value) in values.into_iter().enumerate() {
+        if value.is_nan() {
+            return None;
+        }
+        if best.is_none_or(|(_, best)| value > best) {
+            best = Some((i, value));
+        }
+    }
+    best
+}

@@ -1,7 +1,7 @@
 //! Heads of segmentation.
 
 use super::kind::{HeadKind, described};
-use super::part::{OutputPart, OutputView};
+use super::part::{OutputPart, OutputView, largest};
 use super::task::TaskName;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
@@ -14,7 +14,8 @@ pub struct SegmentHead {
     pub task: TaskName,
     /// A row for each pixel, a column for each class; with `threshold`, a column for each mask.
     pub classes: OutputPart,
-    /// Value above which a pixel is in the mask. Absent: a pixel's class is the column with the largest value.
+    /// Value above which a pixel is in the mask. Absent: a pixel's class is the column with the largest value; a pixel
+    /// with NaN has none.
     pub threshold: Option<f32>,
 }
 
@@ -27,10 +28,7 @@ impl SegmentHead {
         let rows = self.classes.rows(outputs).context("`classes`")?;
         let of_row = |row: &[f32]| match self.threshold {
             Some(threshold) => (0..row.len()).filter(|&column| row[column] > threshold).collect(),
-            None => {
-                let first = |best: usize, column: usize| if row[column] > row[best] { column } else { best };
-                vec![(1..row.len()).fold(0, first)]
-            }
+            None => largest(row).map(|(column, _)| column).into_iter().collect(),
         };
         let pixels = rows.values.chunks_exact(rows.n_columns.max(1)).map(of_row).collect();
         Ok((rows.n_columns, pixels))

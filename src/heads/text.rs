@@ -1,7 +1,7 @@
 //! Heads of networks that read text.
 
 use super::kind::{HeadKind, described};
-use super::part::{OutputPart, OutputView};
+use super::part::{OutputPart, OutputView, largest};
 use super::task::TaskName;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
@@ -37,14 +37,14 @@ impl TextHead {
         Ok(text)
     }
 
-    /// Returns the best column of each step, and the blank's column.
+    /// Returns the best column of each step, and the blank's column. A step with NaN is blank.
     fn steps(&self, outputs: &[OutputView]) -> Result<(Vec<usize>, usize)> {
         let rows = self.scores.rows(outputs).context("`scores`")?;
         let n = rows.n_columns;
         let from_start = if self.blank < 0 { self.blank + n as i64 } else { self.blank };
         let blank = usize::try_from(from_start).ok().filter(|&blank| blank < n && n > 1);
         let blank = blank.with_context(|| format!("`blank` is {}, found {n} columns", self.blank))?;
-        let best = |row: &[f32]| (1..n).fold(0, |best, k| if row[k] > row[best] { k } else { best });
+        let best = |row: &[f32]| largest(row).map_or(blank, |(column, _)| column);
         Ok((rows.values.chunks_exact(n).map(best).collect(), blank))
     }
 }

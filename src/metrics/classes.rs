@@ -1,17 +1,21 @@
 //! Classes from rows of scores.
 
+use crate::heads::largest;
+
 /// Returns the index of the largest value, the first of equal ones; `None` if a value is NaN or there are no values.
 pub fn argmax(values: &[f32]) -> Option<usize> {
-    let mut best = None;
-    for (i, value) in values.iter().enumerate() {
-        if value.is_nan() {
-            return None;
-        }
-        if best.is_none_or(|best: usize| *value > values[best]) {
-            best = Some(i);
-        }
-    }
-    best
+    largest(values).map(|(class, _)| class)
+}
+
+/// Number of best classes.
+pub(super) const N_BEST: usize = 5;
+
+/// Whether fewer than five classes have a larger score than `class`; of equal scores, the first is the largest. False if
+/// the score is NaN or infinite.
+pub fn is_among_best(scores: &[f32], class: usize) -> bool {
+    let Some(&score) = scores.get(class).filter(|score| score.is_finite()) else { return false };
+    let is_above = |(other, x): &(usize, &f32)| **x > score || **x == score && *other < class;
+    scores.iter().enumerate().filter(is_above).count() < N_BEST
 }
 
 /// Whether two rows of class scores have the same class with the largest score. False if `other` has a NaN or infinite

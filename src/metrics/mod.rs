@@ -39,7 +39,7 @@ mod top5;
 
 pub use agreement::AGREEMENT;
 pub use characters::CHARACTERS;
-pub use classes::{argmax, n_classes};
+pub use classes::{argmax, is_among_best, n_classes};
 pub use coco::COCO_MAP;
 pub use cosine::{COSINE, cosine};
 pub use decibels::{MAX_DB, relative_error_db, sqnr_db};
@@ -65,9 +65,9 @@ pub use sqnr::{SQNR, relative_error};
 pub use top1::{TOP1, TOP1_DROP};
 pub use top5::TOP5;
 
-use crate::diag::{WithHint, did_you_mean};
+use crate::diag::none_of;
 use crate::heads::TaskHead;
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 
 /// Every metric, in the order of printing. The first of a task evaluates changes of its networks.
 pub const METRICS: &[Metric] = &[
@@ -80,11 +80,8 @@ pub const METRICS: &[Metric] = &[
 /// # Errors
 /// If there is no such metric. The message lists the names.
 pub fn by_name(name: &str) -> Result<Metric> {
-    let names = || METRICS.iter().map(|metric| metric.name);
-    METRICS.iter().copied().find(|metric| metric.name == name).ok_or_else(|| {
-        let all = names().collect::<Vec<_>>().join(", ");
-        anyhow!("metric `{name}` is unknown, expected one of: {all}").hint(did_you_mean(name, names()))
-    })
+    let unknown = || none_of(format!("metric `{name}` is unknown"), name, METRICS.iter().map(|metric| metric.name));
+    METRICS.iter().copied().find(|metric| metric.name == name).ok_or_else(unknown)
 }
 
 /// Returns the metric that evaluates changes of a network by its task; `None` if the head is not known.

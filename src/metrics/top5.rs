@@ -1,6 +1,6 @@
 //! Top-5 agreement, and shares of rows.
 
-use super::classes::argmax;
+use super::classes::{N_BEST, argmax, is_among_best};
 use super::layout::FloatOutput;
 use super::metric::{Better, Figure, Measure, Metric};
 use super::task_outputs::{ImageSums, TaskOutputs};
@@ -37,23 +37,13 @@ pub(super) fn share_of_rows(
     })
 }
 
-/// Number of best classes.
-const N_BEST: usize = 5;
-
 /// Adds the rows, and the rows whose best class is kept.
 fn add(float: PartRows, quantized: PartRows, sums: &mut [f64]) {
     for row in 0..float.n_rows() {
         if float.n_columns > N_BEST {
             sums[0] += 1.0;
-            sums[1] += f64::from(u8::from(is_kept(float.row(row), quantized.row(row))));
+            let is_kept = argmax(float.row(row)).is_some_and(|best| is_among_best(quantized.row(row), best));
+            sums[1] += f64::from(u8::from(is_kept));
         }
     }
-}
-
-/// Whether fewer than five classes of the quantized network are better than the best class in float.
-fn is_kept(float: &[f32], quantized: &[f32]) -> bool {
-    let Some(best) = argmax(float) else { return false };
-    let score = quantized[best];
-    let is_better = |(class, other): (usize, &f32)| *other > score || *other == score && class < best;
-    score.is_finite() && quantized.iter().enumerate().filter(|it| is_better(*it)).count() < N_BEST
 }

@@ -1,6 +1,6 @@
 //! The goal of mixed precision, checked against the backend's table.
 
-use crate::diag::{WithHint, did_you_mean};
+use crate::diag::{WithHint, none_of};
 use crate::metrics::{AGREEMENT, Metric, SQNR, by_name};
 use crate::scheme::{FLOAT, Precision, Scheme};
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -234,11 +234,7 @@ impl Wanted {
             (_, Some(name)) => {
                 ensure!(
                     scheme.mixed.contains_key(name),
-                    anyhow!(
-                        "--raise-to is `{name}`, which backend `{backend}` does not have, expected one of: {}",
-                        list()
-                    )
-                    .hint(did_you_mean(name, names()))
+                    none_of(format!("--raise-to is `{name}`, which backend `{backend}` does not have"), name, names())
                 );
                 vec![name.to_string()]
             }

@@ -5,7 +5,9 @@ use super::compare::{
     over_samples,
 };
 use crate::matching::as_qdq;
-use crate::metrics::{COCO_MAP, ChannelAxes, Metric, MetricBound, MissedGate, TOP1, TOP5, argmax, n_classes};
+use crate::metrics::{
+    COCO_MAP, ChannelAxes, Metric, MetricBound, MissedGate, TOP1, TOP5, argmax, is_among_best, n_classes,
+};
 use crate::onnx;
 use crate::prepare::default_opset;
 use crate::progress::Progress;
@@ -64,9 +66,7 @@ impl OutputValues {
             let label = labels.filter(|labels| labels.len() * n == values.len()).map(|labels| labels[row_idx]);
             if let Some(label) = label {
                 self.top5[0] += 1;
-                let score = row.get(label).copied().unwrap_or(f32::NAN);
-                let n_above = row.iter().enumerate().filter(|(i, x)| **x > score || (**x == score && *i < label));
-                self.top5[1] += usize::from(score.is_finite() && n_above.count() < 5);
+                self.top5[1] += usize::from(is_among_best(row, label));
             }
         }
     }
