@@ -6,6 +6,7 @@
 
 use super::search::{find, layer_input};
 use super::{Channels, EqualizationGroup, Reason, Skipped};
+use crate::diag::count;
 use crate::onnx::edit::{InsertedAdd, InsertedMul, ModelEdit, edited};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::names::Names;
@@ -96,14 +97,12 @@ pub fn with_inserted(mut value_info: ValueInfos, inserted: &[InsertedMul]) -> Va
 pub fn describe_inserted(inserted: &[InsertedMul], value_info: &ValueInfos) -> String {
     let shapes = inserted.iter().filter_map(|mul| value_info.shape(&mul.tensor));
     let n_values: usize = shapes.map(|shape| shape.iter().product::<usize>()).sum();
-    let n = inserted.len();
-    let muls = if n == 1 { "Mul" } else { "Muls" };
+    let muls = count(inserted.len(), "Mul");
     let adds = match inserted.iter().filter(|mul| mul.add.is_some()).count() {
         0 => String::new(),
-        1 => " and 1 Add".to_string(),
-        n => format!(" and {n} Adds"),
+        n => format!(" and {}", count(n, "Add")),
     };
-    format!("{n} {muls}{adds} inserted, {n_values} multiplications per sample")
+    format!("{muls}{adds} inserted, {n_values} multiplications per sample")
 }
 
 /// Returns the model with all Muls and Adds inserted, and its equalization groups.

@@ -96,7 +96,6 @@ impl fmt::Display for MissedGate {
             Better::Higher => "more",
             Better::Lower => "less",
         };
-        let unit = if metric.unit.is_empty() { String::new() } else { format!(" {}", metric.unit) };
-        write!(f, ", expected {bound}{unit} or {side}")
+        write!(f, ", expected {bound}{} or {side}", metric.unit_suffix())
     }
 }

@@ -1,5 +1,6 @@
 //! Channels of outputs, and groups of channels that share a figure.
 
+use crate::diag::count;
 use serde::{Deserialize, Serialize};
 
 /// The channel axis and the channel groups of an output.
@@ -28,7 +29,6 @@ pub struct ChannelGroup {
 impl ChannelGroup {
     /// Describes the group, such as `80 sparse channels (5-84)`.
     pub fn describe(&self) -> String {
-        let s = if self.n_channels == 1 { "" } else { "s" };
-        format!("{} {} channel{s} ({})", self.n_channels, self.kind, self.channels)
+        format!("{} ({})", count(self.n_channels, &format!("{} channel", self.kind)), self.channels)
     }
 }

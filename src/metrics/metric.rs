@@ -155,7 +155,7 @@ impl Metric {
     /// If `bound` is not between the worst and the best figure. The message says both.
     pub fn ensure_possible(&self, bound: f64) -> Result<()> {
         let (low, high) = (self.best.min(self.worst), self.best.max(self.worst));
-        let unit = if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) };
+        let unit = self.unit_suffix();
         let expected = match (low.is_finite(), high.is_finite()) {
             (true, true) => format!("{low} to {high}{unit}"),
             (true, false) => format!("{low}{unit} or more"),
@@ -173,8 +173,12 @@ impl Metric {
 
     /// Returns the text of a figure with its unit.
     pub fn with_unit(&self, value: f64) -> String {
-        let unit = if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) };
-        format!("{value:.*}{unit}", self.decimals)
+        format!("{value:.*}{}", self.decimals, self.unit_suffix())
+    }
+
+    /// Returns the unit after a space; empty for a plain number.
+    pub(super) fn unit_suffix(&self) -> String {
+        if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) }
     }
 }
 

@@ -28,7 +28,7 @@ use crate::observers::{self, Observer, pot_search};
 use crate::onnx::proto::GraphProto;
 use crate::place::clips::FoldableClip;
 use crate::place::{ActivationQuantizer, BiasQuantizer, Placement, WeightQuantizer};
-use crate::quant::{GivenRange, QuantParams, Range, ScaleLayout, Symmetry, params_for_range, scale_shape};
+use crate::quant::{GivenRange, QuantParams, Range, ScaleLayout, params_for_range, scale_shape};
 use crate::scheme::{QType, Scheme};
 use crate::statistics::TensorStatistics;
 use anyhow::{Result, ensure};
@@ -262,8 +262,7 @@ fn params_for(statistic: &TensorStatistics, range: Range, qtype: &QType) -> Resu
     let refined = pot_search(statistic, params, qtype.n_halvings(params.scale));
     let end = |q: i32| f64::from(refined.dequantize(q));
     // A symmetric grid has a centered range, so that the range alone gives the same scale again.
-    let centred = qtype.signed && qtype.symmetry == Symmetry::Symmetric;
-    let lowest = if centred { -end(refined.q_max) } else { end(refined.q_min) };
+    let lowest = if qtype.grid().is_centred() { -end(refined.q_max) } else { end(refined.q_min) };
     let (min, max) = (range.min.max(lowest), range.max.min(end(refined.q_max)));
     Ok((if refined == params { range } else { Range { min, max } }, refined))
 }

@@ -261,15 +261,10 @@ pub(super) fn title(name: &str) -> &'static str {
 /// Returns text such as `percentile:99.99 rejected: no gain; overlap 0.918 -> 0.911 (± 0.004), SQNR 23.00 -> 22.41 dB
 /// on 16 samples (1.20 s)`.
 fn describe_outcome(outcome: &MethodOutcome) -> String {
-    let MethodOutcome { variant, accepted, reason, judged, details, seconds, .. } = outcome;
-    let verdict = match (accepted, judged) {
-        (true, _) => "accepted",
-        (false, Some(_)) => "rejected",
-        (false, None) => "skipped",
-    };
+    let MethodOutcome { variant, reason, judged, details, seconds, .. } = outcome;
     let variant = variant.as_ref().map(|variant| format!("{variant} ")).unwrap_or_default();
     let reason = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-    let mut parts = vec![format!("{variant}{verdict}{reason}")];
+    let mut parts = vec![format!("{variant}{}{reason}", outcome.verdict())];
     parts.extend(judged.as_ref().map(describe_figures));
     parts.extend(details.iter().cloned());
     format!("{} ({seconds:.2} s)", parts.join("; "))

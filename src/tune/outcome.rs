@@ -31,6 +31,17 @@ pub struct MethodOutcome {
     pub seconds: f64,
 }
 
+impl MethodOutcome {
+    /// Returns the outcome in a word.
+    pub fn verdict(&self) -> &'static str {
+        match (self.accepted, &self.judged) {
+            (true, _) => "accepted",
+            (false, Some(_)) => "rejected",
+            (false, None) => "skipped",
+        }
+    }
+}
+
 /// Figures of a network before and after a change, on held-out samples.
 #[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -150,13 +150,9 @@ fn warnings(sidecar: &Sidecar) -> Option<Section> {
 
 fn methods(sidecar: &Sidecar) -> Option<Section> {
     let row = |outcome: &MethodOutcome| -> Vec<TableCell> {
-        let result = match (outcome.accepted, &outcome.judged) {
-            (true, _) => "accepted",
-            (false, Some(_)) => "rejected",
-            (false, None) => "skipped",
-        };
         let variant = outcome.variant.as_ref().map(|variant| format!(" {variant}")).unwrap_or_default();
-        let mut row: Vec<TableCell> = vec![format!("{}{variant}", title(&outcome.method)).into(), result.into()];
+        let mut row: Vec<TableCell> =
+            vec![format!("{}{variant}", title(&outcome.method)).into(), outcome.verdict().into()];
         match &outcome.judged {
             Some(judged) => {
                 let task = judged.task.as_ref();
