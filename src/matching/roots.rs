@@ -2,6 +2,7 @@
 //! integers.
 
 use crate::check::{QdqGraph, QdqNode, QdqOperator};
+use crate::onnx::graph::activations;
 use crate::onnx::integers::integer_range;
 use crate::onnx::node::is_qdq;
 use crate::onnx::proto::{ModelProto, NodeProto};
@@ -37,15 +38,8 @@ impl<'a> TensorRoots<'a> {
     pub fn new(model: &'a ModelProto) -> Option<TensorRoots<'a>> {
         let qdq = QdqGraph::new(model)?;
         let graph = qdq.graph;
-        let constants: BTreeSet<&str> = graph.initializer.iter().map(|tensor| tensor.name()).collect();
-        let inputs = graph.input.iter().map(|input| input.name()).filter(|name| !constants.contains(name));
-        let mut activations: BTreeSet<&str> = inputs.collect();
+        let activations = activations(graph);
         let mut behind: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for node in &graph.node {
-            if node.input.iter().any(|input| activations.contains(input.as_str())) {
-                activations.extend(node.output.iter().map(String::as_str).filter(|name| !name.is_empty()));
-            }
-        }
         let mut integers: BTreeSet<&str> = BTreeSet::new();
         for node in &graph.node {
             let is_made = match node.op_type() {

@@ -3,7 +3,6 @@
 use crate::onnx::graph::{Edge, GraphIndex};
 use crate::onnx::node::{self, PRODUCTS, node_name};
 use crate::onnx::proto::{GraphProto, NodeProto, TensorProto};
-use crate::onnx::tensor::DataType;
 use crate::place::{Assigned, Placement};
 use crate::plan::QuantPlan;
 use crate::scheme::{Constraint, FLOAT, Precision, QType, Scheme};
@@ -137,8 +136,8 @@ impl WeightCost {
         let is_product = |node: &NodeProto| PRODUCTS.contains(&node.op_type()) && node::is_standard(node);
         for (node_idx, node) in graph.node.iter().enumerate().filter(|(_, node)| is_product(node)) {
             for (input_idx, name) in node.input.iter().enumerate().take(2) {
-                let Some(tensor) = index.initializer(name) else { continue };
-                if tensor.dims.len() >= 2 && tensor.data_type() == DataType::Float as i32 {
+                let Some(tensor) = index.float_initializer(name) else { continue };
+                if tensor.dims.len() >= 2 {
                     let new = || ConstantWeight { n_values: n_values(tensor), uses: BTreeSet::new() };
                     cost.weights.entry(name.clone()).or_insert_with(new).uses.insert((node_idx, input_idx));
                 }

@@ -100,6 +100,11 @@ impl<'a> GraphIndex<'a> {
         self.initializers.get(tensor).copied()
     }
 
+    /// Returns the initializer with this name if it holds float32 values.
+    pub fn float_initializer(&self, tensor: &str) -> Option<&'a TensorProto> {
+        self.initializer(tensor).filter(|tensor| tensor.data_type() == tensor::DataType::Float as i32)
+    }
+
     /// Returns the values of the float32 initializer with this name.
     pub fn floats(&self, tensor: &str) -> Option<Vec<f32>> {
         tensor::f32_values(self.initializer(tensor)?).ok()
@@ -187,6 +192,19 @@ pub fn drop_unused(graph: &mut GraphProto, names: impl IntoIterator<Item = Strin
     let unused: BTreeSet<String> = names.into_iter().filter(is_unused).collect();
     graph.initializer.retain(|tensor| !unused.contains(tensor.name()));
     unused
+}
+
+/// Returns the tensors that depend on an input of the graph. An input with an initializer is a constant.
+pub fn activations(graph: &GraphProto) -> BTreeSet<&str> {
+    let constants: BTreeSet<&str> = graph.initializer.iter().map(|tensor| tensor.name()).collect();
+    let inputs = graph.input.iter().map(|input| input.name()).filter(|name| !constants.contains(name));
+    let mut activations: BTreeSet<&str> = inputs.collect();
+    for node in &graph.node {
+        if node.input.iter().any(|input| activations.contains(input.as_str())) {
+            activations.extend(node.output.iter().map(String::as_str).filter(|name| !name.is_empty()));
+        }
+    }
+    activations
 }
 
 /// Returns the names of the tensors that a node reads, including tensors that its subgraphs capture.

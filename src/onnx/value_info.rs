@@ -1,8 +1,9 @@
 //! Element types and shapes of tensors, as far as they are known without a run of the model.
 
+use super::graph::activations;
 use super::proto::{GraphProto, ModelProto, ValueInfoProto};
 use super::tensor::{self, DataType};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Element type and shape of a tensor.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -70,15 +71,7 @@ impl ValueInfos {
     /// samples.
     pub fn largest_activation(&self, model: &ModelProto) -> usize {
         let Some(graph) = &model.graph else { return 0 };
-        let initializers: BTreeSet<&str> = graph.initializer.iter().map(|t| t.name()).collect();
-        let inputs = graph.input.iter().map(|input| input.name());
-        let mut activations: BTreeSet<&str> = inputs.filter(|name| !initializers.contains(name)).collect();
-        for node in &graph.node {
-            if node.input.iter().any(|name| activations.contains(name.as_str())) {
-                activations.extend(node.output.iter().map(String::as_str));
-            }
-        }
-        let shapes = activations.iter().filter_map(|name| self.shape(name));
+        let shapes = activations(graph).into_iter().filter_map(|name| self.shape(name));
         shapes.map(|shape| shape.iter().product::<usize>()).max().unwrap_or(0)
     }
 

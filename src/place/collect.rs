@@ -10,7 +10,6 @@ use super::{
 };
 use crate::onnx::node;
 use crate::onnx::proto::NodeProto;
-use crate::onnx::tensor::DataType;
 use crate::scheme::{Axis, BiasRow, Constraint, FixedGrid, Granularity, OpRow, WeightStorage};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -116,7 +115,8 @@ impl<'a> Draft<'a> {
             if let Some(qtype) = &row.constant {
                 for (input_idx, tensor) in node.input.iter().enumerate() {
                     let bias = row.weight.is_some() && input_idx >= 2;
-                    if self.is_float_initializer(tensor) && weight_input != Some(input_idx) && !bias {
+                    let is_float = self.index.float_initializer(tensor).is_some();
+                    if is_float && weight_input != Some(input_idx) && !bias {
                         let edge = (node_idx, input_idx);
                         self.add_weight(
                             placement,
@@ -190,17 +190,12 @@ impl<'a> Draft<'a> {
         placement.activations.iter().any(|quantizer| quantizer.tensor == *output).then_some(output)
     }
 
-    pub(super) fn is_float_initializer(&self, name: &str) -> bool {
-        let initializer = self.index.initializer(name);
-        initializer.is_some_and(|tensor| tensor.data_type() == DataType::Float as i32)
-    }
-
     /// Returns the bias of a node, with its own type if `qtype` names one. An int32 bias must be a vector, and the
     /// node's input must be quantized.
     fn bias_of(&self, node_idx: usize, weight: usize, qtype: Option<&String>) -> Option<BiasQuantizer> {
         let node = &self.graph.node[node_idx];
-        let tensor = node.input.get(2).filter(|name| self.is_float_initializer(name))?;
-        let is_vector = self.index.initializer(tensor)?.dims.len() == 1;
+        let tensor = node.input.get(2)?;
+        let is_vector = self.index.float_initializer(tensor)?.dims.len() == 1;
         let has_scale = || is_vector && !node::is_scaled(node) && self.is_quantized_edge((node_idx, 0));
         (qtype.is_some() || has_scale()).then(|| BiasQuantizer {
             tensor: tensor.clone(),
@@ -256,8 +251,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Returns the layer that the node is fused to; for a part of an activation function also an elementwise operator. A
-    /// layer with only its weight quantized computes in float: nothing is fused to it.
+    /// Returns the layer that the node is fused to; for a part of an activation function also an elementwise operator.
+    /// A layer with only its weight quantized computes in float: nothing is fused to it.
     fn fuses_into(&self, node_idx: usize, is_activation: bool) -> Option<usize> {
         let backbone = self.backbone(self.graph.node[node_idx].output.first()?);
         let layer = backbone.filter(|backbone| !self.weights_alone.contains(backbone));

@@ -4,7 +4,6 @@ use super::clips::FoldableClip;
 use crate::onnx::graph::{DisjointSets, Edge, GraphIndex};
 use crate::onnx::node;
 use crate::onnx::proto::{GraphProto, NodeProto};
-use crate::onnx::tensor::DataType;
 use crate::onnx::value_info::ValueInfos;
 use crate::scheme::{OpRow, Scheme};
 use std::collections::{BTreeMap, BTreeSet};
@@ -176,9 +175,9 @@ impl<'a> Draft<'a> {
         let inputs = node.input.iter().enumerate().take(2);
         let least_rank = if node.op_type() == "LayerNormalization" { 1 } else { 2 };
         let is_weight = |name: &str| {
-            self.index.initializer(name).is_some_and(|tensor| {
+            self.index.float_initializer(name).is_some_and(|tensor| {
                 let has_values = tensor.dims.iter().all(|&n| n > 0);
-                tensor.data_type() == DataType::Float as i32 && tensor.dims.len() >= least_rank && has_values
+                tensor.dims.len() >= least_rank && has_values
             })
         };
         // A weight is the second input; only MatMul and Gemm may have it first.

@@ -75,7 +75,7 @@ fn quantize_constant_inputs(draft: &mut Draft, call: &RuleCall) {
     for node_idx in draft.open_nodes(call.ops("ops")) {
         let node = &draft.graph.node[node_idx];
         if draft.activation_inputs(node_idx).is_empty()
-            && node.input.iter().any(|name| draft.is_float_initializer(name))
+            && node.input.iter().any(|name| draft.index.float_initializer(name).is_some())
         {
             draft.weights_alone.insert(node_idx);
         }

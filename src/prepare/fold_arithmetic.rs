@@ -14,7 +14,7 @@
 //! with other readers is copied first.
 
 use super::renamed_tensors::RenamedTensors;
-use super::{Change, Pass, is_float_initializer};
+use super::{Change, Pass};
 use crate::onnx::graph::{GraphIndex, drop_unused};
 use crate::onnx::names::Names;
 use crate::onnx::node;
@@ -71,8 +71,7 @@ impl Fold {
             return None;
         }
         let behind = index.only_value_reader(output)?;
-        let weight =
-            index.initializer(node.input.get(1)?).filter(|weight| is_float_initializer(graph, weight.name()))?;
+        let weight = index.float_initializer(node.input.get(1)?)?;
         let shape = tensor::shape(weight).ok()?;
         let channels = WeightChannels::of(node, &shape)?;
         if node.op_type() == "Gemm" && node::is_scaled(node) {

@@ -5,7 +5,7 @@ use super::{Channels, FlowDirection, GroupEnd, Growth, Reason, Stop, input_axis}
 use crate::onnx::edit::Entries;
 use crate::onnx::node::{self, node_name};
 use crate::onnx::proto::NodeProto;
-use crate::onnx::tensor::{self, DataType};
+use crate::onnx::tensor;
 use crate::onnx::weight_channels::WeightChannels;
 
 /// Input index of the constant, its entries along the channel axis if it has one value per channel, and the other
@@ -34,8 +34,7 @@ impl Growth<'_> {
         multiply: bool,
     ) -> Result<(), Reason> {
         let tensor = name.to_string();
-        let stored = self.index.initializer(name);
-        if stored.is_none_or(|stored| stored.data_type() != DataType::Float as i32) {
+        if self.index.float_initializer(name).is_none() {
             return Err(Reason::NotConstant(tensor));
         }
         // A change of the constant must not affect other nodes.
