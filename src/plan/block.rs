@@ -52,8 +52,6 @@ pub fn least_error(values: &[f32], grid: &Grid) -> Result<QuantParams> {
 }
 
 fn squared_error(values: &[f32], params: &QuantParams) -> f32 {
-    let (scale, inverse) = (params.scale, params.scale.recip());
-    let (low, high) = ((params.q_min - params.zero_point) as f32, (params.q_max - params.zero_point) as f32);
-    let error = |x: &f32| (scale * (x * inverse).round_ties_even().clamp(low, high) - x).powi(2);
-    values.iter().map(error).sum()
+    let rounded = params.fake_quantizer();
+    values.iter().map(|&x| (rounded(x) - x).powi(2)).sum()
 }

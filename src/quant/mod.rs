@@ -1,7 +1,7 @@
 //! Integer grids and affine quantization parameters.
 //!
-//! In: real ranges and values. Out: `scale`, `zero_point`, integers. The only module that rounds. It knows no
-//! statistics and no backend.
+//! In: real ranges and values. Out: `scale`, `zero_point`, integers. The only module that rounds values to a grid. It
+//! knows no statistics and no backend.
 //!
 //! Sources: ONNX `QuantizeLinear` (opset 13 and 21); gemmlowp, `doc/quantization.md`.
 

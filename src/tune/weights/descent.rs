@@ -1,6 +1,7 @@
 //! Coordinate descent on the integers of a row.
 
 use super::problem::Bounds;
+use crate::quant::round_half_even;
 use mqq_concrete::matrix::Matrix;
 
 /// Maximum sweeps over a row.
@@ -42,7 +43,7 @@ impl<'a> QuadraticError<'a> {
                 }
                 let best = q[j] + slope[j] / (steps[j] * self.curvature[j]);
                 let (low, high) = bounds.of(q, j);
-                let best = best.round_ties_even().clamp(low, high);
+                let best = round_half_even(best).clamp(low, high);
                 let by = (best - q[j]) * steps[j];
                 if by == 0.0 || !by.is_finite() {
                     continue;
