@@ -52,8 +52,8 @@ impl PreparedMetrics {
         }
     }
 
-    /// Whether each output holds rows of boxes that a TopK or non-maximum suppression chooses. Their order then depends on scores, so
-    /// that equal rows of two networks need not be in the same place.
+    /// Whether each output holds rows of boxes that a TopK or non-maximum suppression chooses. Their order then depends
+    /// on scores, so that equal rows of two networks need not be in the same place.
     pub fn are_selected(&self) -> &[bool] {
         &self.are_selected
     }

@@ -12,7 +12,7 @@ pub const SKIP_INPUT_STATISTICS: Rule =
     Rule { name: "skip_input_statistics", takes: &[], apply: skip_input_statistics };
 
 /// Operators that compute a statistic of a tensor.
-const REDUCTIONS: &[&str] = &["ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2"];
+const STATISTICS: &[&str] = &["ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2"];
 
 fn skip_input_statistics(draft: &mut Draft, _: &RuleCall) {
     // `inputs` has the tensors that only elementwise operators and moves separate from an input of the network.
@@ -25,7 +25,7 @@ fn skip_input_statistics(draft: &mut Draft, _: &RuleCall) {
         let operands: BTreeSet<&str> = operands.iter().map(|&input_idx| node.input[input_idx].as_str()).collect();
         let is_elementwise = POINTWISE.contains(&op) || BINARY.contains(&op);
         let is_known = is_elementwise || MOVES.contains(&op) || ["Cast", "Reciprocal"].contains(&op);
-        if operands.is_empty() || !is_known && !REDUCTIONS.contains(&op) {
+        if operands.is_empty() || !is_known && !STATISTICS.contains(&op) {
             continue;
         }
         let of_statistics = operands.is_subset(&statistics);
@@ -33,7 +33,7 @@ fn skip_input_statistics(draft: &mut Draft, _: &RuleCall) {
         if BINARY.contains(&op) && !operands.is_disjoint(&statistics) {
             draft.leave_float(node_idx, "reads a statistic of an input of the network");
         }
-        if of_statistics || of_inputs && REDUCTIONS.contains(&op) {
+        if of_statistics || of_inputs && STATISTICS.contains(&op) {
             statistics.extend(node.output.iter().map(String::as_str));
         } else if of_inputs {
             inputs.extend(node.output.iter().map(String::as_str));

@@ -55,7 +55,7 @@ const ADAPTERS: &[(&[&str], i64, Adapter)] = &[
     (&["Split"], 13, |old| ints_to_input(old, "split", 1)),
     (&["Split"], 18, split_equally),
     (&["RoiAlign"], 16, roi_align),
-    (REDUCTIONS, 18, |old| ints_to_input(old, "axes", 1)),
+    (MOVED_AXES, 18, |old| ints_to_input(old, "axes", 1)),
     (&["GridSample"], 20, grid_sample),
     (&["DFT"], 20, |old| unsupported(old, "its axis became an input at version 20")),
     (&["GroupNormalization"], 21, |old| unsupported(old, "its scale changed from groups to channels at version 21")),
@@ -63,7 +63,7 @@ const ADAPTERS: &[(&[&str], i64, Adapter)] = &[
 
 /// Reductions whose axes became an input at version 18. ReduceSum is not among them, as its axes became an input at
 /// version 13.
-const REDUCTIONS: &[&str] = &[
+const MOVED_AXES: &[&str] = &[
     "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
     "ReduceSumSquare",
 ];
