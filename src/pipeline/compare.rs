@@ -2,18 +2,16 @@
 
 use super::on_threads;
 use super::runnable::parsed;
+use super::sample_sums::{MAX_FIRST, SampleOutputs, Sums, add};
 use super::tensors::{ComparedTensors, compare_tensors, n_chosen};
 use crate::calibrate::each_sample;
 use crate::check::{is_quantized, non_finite_constants};
-use crate::data::{Array, BoxLabels, Dataset, ImageTruth, Labels, Preprocessing, Sample, Values, same_preprocessing};
+use crate::data::{Array, BoxLabels, Dataset, Labels, Preprocessing, Sample, same_preprocessing};
 use crate::diag::{WithHint, count};
 use crate::engine::{ShapedEngines, ShapedSession};
-use crate::heads::{HeadRequest, OutputView, TaskHead, TaskName};
+use crate::heads::{HeadRequest, TaskHead, TaskName};
 use crate::matching::{AsQdq, as_qdq};
-use crate::metrics::{
-    ChannelAxes, EvaluatedOutput, FloatOutput, InOrder, METRICS, Measurement, MetricBound, MissedGate, NonFiniteCounts,
-    OutputPair, PreparedMetrics, SamplePair, n_classes,
-};
+use crate::metrics::{ChannelAxes, EvaluatedOutput, Measurement, MetricBound, MissedGate, NonFiniteCounts};
 use crate::onnx;
 use crate::onnx::inputs::{Shapes, close_given, inputs_of};
 use crate::onnx::proto::{GraphProto, ModelProto, ValueInfoProto};
@@ -21,16 +19,9 @@ use crate::prepare::default_opset;
 use crate::progress::Progress;
 use crate::sidecar::Sidecar;
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
-
-/// Maximum samples for preparing metrics.
-const MAX_FIRST: usize = 64;
-/// Minimum samples for preparing metrics, however large the outputs, where there are so many.
-const MIN_FIRST: usize = 4;
-/// Approximate limit on the bytes of outputs for preparing metrics.
-const MAX_BYTES: usize = 1 << 28;
+use std::sync::Mutex;
 
 /// The models and options of a comparison.
 pub struct CompareRequest<'a> {
@@ -175,7 +166,9 @@ pub(super) fn over_samples(
     let labels = request.labels.as_ref().map(|labels| labels.of_dataset(dataset)).transpose()?;
     let truths = request.boxes.as_ref().map(|boxes| boxes.of_dataset(dataset)).transpose()?;
     let tick = progress(stage, dataset.len());
-    let sums = Mutex::new(Sums::new(request, outputs, dataset));
+    let of_boxes = request.boxes.as_ref().map(|_| TaskName::Detect);
+    let asked = HeadRequest { task: request.head.task.or(of_boxes), head: request.head.head.clone() };
+    let sums = Mutex::new(Sums::new(asked, outputs, dataset));
     let start = || Ok(((), engines.iter().map(ShapedEngines::session).collect::<Result<Vec<ShapedSession>>>()?));
     let job = |_: &mut (), sessions: &mut Vec<ShapedSession>, sample_idx: usize, loaded: Result<Sample>| {
         let (sample, name) = (loaded?, dataset.name(sample_idx));
@@ -198,7 +191,16 @@ pub(super) fn over_samples(
         add(&sums, [sample_idx, position], &name, sample_outputs)
     };
     on_threads(request.threads, || each_sample(dataset, by_shape.as_deref(), &*tick, start, job))?;
-    sums.into_inner().map_err(|error| anyhow!("{error}"))?.finish()
+    let (measured, non_finite, head) = sums.into_inner().map_err(|error| anyhow!("{error}"))?.finish()?;
+    Ok(Comparison {
+        measured,
+        non_finite,
+        n_samples: dataset.len(),
+        head,
+        tensors: None,
+        has_finite_constants: true,
+        warnings: Vec::new(),
+    })
 }
 
 /// Returns the place of each sample in an order.
@@ -282,220 +284,4 @@ pub(super) fn outputs(
         }
     }
     Ok(EvaluatedOutput::of_scores(graph, axes, are_scores))
-}
-
-/// The outputs of both models for a sample, with the sample's labels.
-pub(super) struct SampleOutputs<'a> {
-    /// Outputs of the float and of the quantized model.
-    pub(super) outputs: [Vec<Array>; 2],
-    /// Number of classes, where the labels are positions in a list of names.
-    n_classes: Option<usize>,
-    /// The class of each entry of the batch.
-    pub(super) labels: Option<&'a [usize]>,
-    /// The boxes of each image of the batch.
-    truths: Option<&'a [ImageTruth]>,
-}
-
-pub(super) fn f32s(array: &Array) -> &[f32] {
-    match &array.values {
-        Values::F32(values) => values,
-        _ => &[],
-    }
-}
-
-impl SampleOutputs<'_> {
-    fn check(&self, outputs: &[EvaluatedOutput], batch: usize) -> Result<()> {
-        let [float, quantized] = &self.outputs;
-        for (output, (a, b)) in outputs.iter().zip(float.iter().zip(quantized)) {
-            let (Values::F32(x), Values::F32(y)) = (&a.values, &b.values) else {
-                bail!("internal error: output `{}` is not float32", output.name)
-            };
-            ensure!(
-                x.len() == y.len(),
-                "output `{}` has shape {:?}, expected {:?} as in the float model",
-                output.name,
-                b.shape,
-                a.shape
-            );
-        }
-        let of_labels = |labels: &[usize]| {
-            let of_scores = |(output, array): (&EvaluatedOutput, &Array)| {
-                let n = n_classes(&array.shape, batch)?;
-                (output.is_float && array.shape[0] == labels.len()).then_some(n)
-            };
-            outputs.iter().zip(float).filter_map(of_scores).collect()
-        };
-        let found: Option<Vec<usize>> = self.labels.map(of_labels);
-        if let (Some(n), Some([of_output, ..])) = (self.n_classes, found.as_deref()) {
-            let counts = (count(n, "folder"), count(*of_output, "class score"));
-            ensure!(
-                found.iter().flatten().any(|of_output| *of_output == n),
-                anyhow!("--labels folders: found {}, expected one for each of {}", counts.0, counts.1)
-                    .hint("name the folders by the numbers of their classes, or give a .csv as labels")
-            );
-        }
-        let most = found.iter().flatten().max().copied();
-        if let (Some(n), Some(class)) = (most, self.labels.and_then(|labels| labels.iter().max())) {
-            ensure!(
-                *class < n,
-                anyhow!(
-                    "the label is class {class}, expected 0 to {} as the output has {}",
-                    n - 1,
-                    count(n, "class score")
-                )
-                .hint("classes are numbered from 0")
-            );
-        }
-        ensure!(
-            found.is_none_or(|found| !found.is_empty()),
-            "no output has class scores for --labels, expected one of shape [{batch}, classes], found {}",
-            float.iter().map(|array| format!("{:?}", array.shape)).collect::<Vec<_>>().join(", ")
-        );
-        Ok(())
-    }
-
-    fn pairs(&self) -> Vec<Option<OutputPair<'_>>> {
-        let [float, quantized] = &self.outputs;
-        let mut pairs = Vec::with_capacity(float.len());
-        for (a, b) in float.iter().zip(quantized) {
-            pairs.push(Some(OutputPair { shape: &a.shape, float: f32s(a), quantized: f32s(b) }));
-        }
-        pairs
-    }
-
-    /// Returns the float model's outputs for the first image of the batch.
-    fn views<'v>(&'v self, outputs: &'v [EvaluatedOutput], batch: usize) -> Vec<OutputView<'v>> {
-        let view = |(about, array): (&'v EvaluatedOutput, &'v Array)| {
-            OutputView::of_image(&about.name, &array.shape, f32s(array), (batch, 0))
-        };
-        outputs.iter().zip(&self.outputs[0]).map(view).collect()
-    }
-
-    fn n_bytes(&self) -> usize {
-        self.outputs.iter().flatten().map(|array| 4 * f32s(array).len()).sum()
-    }
-}
-
-/// The sums of all metrics, in the order of the runs. The first samples wait until the metrics are prepared on them.
-struct Sums<'a> {
-    request: &'a CompareRequest<'a>,
-    outputs: &'a [EvaluatedOutput],
-    batch: usize,
-    /// Whether samples have several shapes.
-    have_shapes: bool,
-    input: Option<[usize; 2]>,
-    head: Option<TaskHead>,
-    n_samples: usize,
-    /// Number of samples for preparing metrics; `None` before the first sample.
-    n_first: Option<usize>,
-    waiting: BTreeMap<usize, SampleOutputs<'a>>,
-    in_order: Option<InOrder>,
-    non_finite: Vec<NonFiniteCounts>,
-}
-
-impl<'a> Sums<'a> {
-    fn new(request: &'a CompareRequest<'a>, outputs: &'a [EvaluatedOutput], dataset: &Dataset) -> Sums<'a> {
-        Sums {
-            request,
-            outputs,
-            batch: dataset.batch(),
-            have_shapes: dataset.by_shape(0).is_some(),
-            input: dataset.image_size(),
-            head: None,
-            n_samples: dataset.len(),
-            n_first: None,
-            waiting: BTreeMap::new(),
-            in_order: None,
-            non_finite: vec![NonFiniteCounts::default(); outputs.len()],
-        }
-    }
-
-    fn prepared(&self) -> Option<Arc<PreparedMetrics>> {
-        self.in_order.as_ref().map(|in_order| in_order.prepared().clone())
-    }
-
-    /// Stores a sample until all samples for preparing metrics are there.
-    fn wait(&mut self, place: usize, sample: SampleOutputs<'a>) -> Result<()> {
-        if place == 0 {
-            let fit = (MAX_BYTES / sample.n_bytes().max(1)).clamp(MIN_FIRST, MAX_FIRST);
-            self.n_first = Some(fit.min(self.n_samples));
-        }
-        self.waiting.insert(place, sample);
-        match self.n_first {
-            Some(n_first) if (0..n_first).all(|i| self.waiting.contains_key(&i)) => self.prepare(n_first),
-            _ => Ok(()),
-        }
-    }
-
-    /// Prepares the metrics on the first samples, and adds the waiting samples.
-    fn prepare(&mut self, n_first: usize) -> Result<()> {
-        let waiting = std::mem::take(&mut self.waiting);
-        let first: Vec<&SampleOutputs> = waiting.range(..n_first).map(|(_, sample)| sample).collect();
-        let differing: &[&SampleOutputs] = if self.have_shapes { &first } else { &[] };
-        let float = self.outputs.iter().enumerate().map(|(i, about)| FloatOutput {
-            about,
-            batch: self.batch,
-            shape: first.first().map_or(&[], |sample| &sample.outputs[0][i].shape),
-            samples: first.iter().map(|sample| f32s(&sample.outputs[0][i])).collect(),
-            shapes: differing.iter().map(|sample| &sample.outputs[0][i].shape[..]).collect(),
-        });
-        let float: Vec<FloatOutput> = float.collect();
-        let images: Vec<_> =
-            first.iter().take(MIN_FIRST).map(|sample| sample.views(self.outputs, self.batch)).collect();
-        let of_boxes = self.request.boxes.as_ref().map(|_| TaskName::Detect);
-        let asked = HeadRequest { task: self.request.head.task.or(of_boxes), head: self.request.head.head.clone() };
-        let head = asked.resolve(&images, self.input)?;
-        let prepared = Arc::new(PreparedMetrics::new(METRICS, &float, head.as_ref()));
-        let in_order = self.in_order.insert(InOrder::new(prepared.clone()));
-        for (place, sample) in &waiting {
-            in_order.add(
-                *place,
-                prepared.sums(&SamplePair { outputs: &sample.pairs(), labels: sample.labels, truths: sample.truths }),
-            );
-        }
-        self.head = head;
-        Ok(())
-    }
-
-    fn finish(mut self) -> Result<Comparison> {
-        if self.in_order.is_none() {
-            self.prepare(self.n_samples)?;
-        }
-        let in_order = self.in_order.context("internal error: nothing was measured")?;
-        Ok(Comparison {
-            measured: in_order.into_total(),
-            non_finite: self.non_finite,
-            n_samples: self.n_samples,
-            head: self.head,
-            tensors: None,
-            has_finite_constants: true,
-            warnings: Vec::new(),
-        })
-    }
-}
-
-/// Adds a sample, given its position in the data and in the order of the runs. The lock is not held while its sums are
-/// computed.
-fn add<'a>(
-    sums: &Mutex<Sums<'a>>,
-    [sample_idx, place]: [usize; 2],
-    name: &str,
-    sample: SampleOutputs<'a>,
-) -> Result<()> {
-    let locked = || sums.lock().map_err(|error| anyhow!("{error}"));
-    let counts = |pair: &Option<OutputPair>| {
-        pair.map(|pair| NonFiniteCounts::of((sample_idx, name), pair.float, pair.quantized)).unwrap_or_default()
-    };
-    let counts: Vec<NonFiniteCounts> = sample.pairs().iter().map(counts).collect();
-    let mut locked_sums = locked()?;
-    locked_sums.non_finite.iter_mut().zip(counts).for_each(|(all, one)| all.merge(one));
-    let Some(prepared) = locked_sums.prepared() else {
-        return locked_sums.wait(place, sample);
-    };
-    drop(locked_sums);
-    let one = prepared.sums(&SamplePair { outputs: &sample.pairs(), labels: sample.labels, truths: sample.truths });
-    if let Some(in_order) = &mut locked()?.in_order {
-        in_order.add(place, one);
-    }
-    Ok(())
 }

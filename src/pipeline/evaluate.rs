@@ -1,9 +1,9 @@
 //! Figures of one model by itself.
 
 use super::compare::{
-    CompareRequest, Comparison, SampleOutputs, dataset, engines, f32s, non_finite, other_preprocessing, outputs,
-    over_samples,
+    CompareRequest, Comparison, dataset, engines, non_finite, other_preprocessing, outputs, over_samples,
 };
+use super::sample_sums::{SampleOutputs, f32s};
 use crate::matching::as_qdq;
 use crate::metrics::{
     COCO_MAP, ChannelAxes, Metric, MetricBound, MissedGate, TOP1, TOP5, argmax, is_among_best, n_classes,

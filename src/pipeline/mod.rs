@@ -12,6 +12,7 @@ mod improve;
 mod record;
 mod request;
 mod runnable;
+mod sample_sums;
 mod stable;
 mod tensors;
 
