@@ -198,11 +198,8 @@ impl Recipe {
     /// # Errors
     /// If the file is not an image. The message begins with its path.
     pub fn image_fit(&self, path: &Path) -> Result<ImageFit> {
-        let size = foreign::open(path)
-            .map(|file| ImageReader::new(BufReader::new(file)))
-            .and_then(|reader| Ok(reader.with_guessed_format()?.into_dimensions()?));
-        let (width, height) = size.with_context(|| format!("`{}`", path.display()))?;
-        let size = [width as usize, height as usize];
+        let size = image_size(path).with_context(|| format!("`{}`", path.display()))?;
+        let size = size.map(|side| side as usize);
         let target = self.target(size);
         let scale = std::array::from_fn(|i| target[i] as f64 / size[i] as f64);
         Ok(ImageFit { size, scale, offset: self.corner(target).map(|pixels| pixels as f64) })
@@ -311,6 +308,12 @@ impl Pixels {
         let data = resize(&self.data, self.n_channels, from, to, kernel)?;
         Ok(Pixels { width, height, n_channels: self.n_channels, data })
     }
+}
+
+/// Reads width and height of an image from its header.
+pub(super) fn image_size(path: &Path) -> Result<[u32; 2]> {
+    let reader = ImageReader::new(BufReader::new(foreign::open(path)?)).with_guessed_format()?;
+    Ok(reader.into_dimensions()?.into())
 }
 
 /// Whether a JPEG file has an end-of-image marker behind the header of its first scan. Decoders fill missing parts with

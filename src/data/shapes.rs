@@ -1,6 +1,7 @@
 //! Shapes of inputs with open dimensions, from the arrays and images of the data.
 
 use super::array::sample_shape;
+use super::image::image_size;
 use super::npy::{Archive, Stored};
 use super::pb;
 use super::preprocess::{Layout, Preprocessing};
@@ -8,12 +9,9 @@ use super::recipe::has_image_channels;
 use super::resize::Resize;
 use super::sources::{self, Found, test_input_idx};
 use crate::diag::WithHint;
-use crate::foreign;
 use crate::onnx::inputs::{InputSpec, OpenInput, Shapes};
 use crate::onnx::tensor;
 use anyhow::{Result, anyhow};
-use image::ImageReader;
-use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 /// The smallest and the largest sample for the open inputs, by their number of values.
@@ -142,20 +140,13 @@ fn image_shape<'a>(
         _ => None,
     };
     Ok(Some(Box::new(move |path| {
-        let sides = named.or_else(|| image_sides(path).ok())?;
+        let sides = named.or_else(|| image_size(path).ok().map(|[width, height]| [height, width]))?;
         let mut shape: Vec<usize> = input.dims.iter().map(|dim| dim.unwrap_or(1)).collect();
         for (axis, side) in (first_axis..).zip(sides) {
             shape[axis] = side as usize;
         }
         Some(shape)
     })))
-}
-
-/// Reads height and width of an image from its header.
-fn image_sides(path: &Path) -> Result<[u32; 2]> {
-    let reader = ImageReader::new(BufReader::new(foreign::open(path)?)).with_guessed_format()?;
-    let (width, height) = reader.into_dimensions()?;
-    Ok([height, width])
 }
 
 /// Returns the input with its open axes. An open batch is 1.
