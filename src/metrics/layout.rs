@@ -60,8 +60,14 @@ impl FloatOutput<'_> {
         self.is_fixed() || !self.shapes.is_empty() && self.shapes.iter().all(is_filled)
     }
 
-    /// Returns the channel axis as [`channel_axis`] does. The axis has the same length in all samples.
-    pub(super) fn channel_axis(&self) -> Option<usize> {
+    /// Returns the channel axis: the axis whose neighbors differ most. It has the same length in all samples. `None` if
+    /// the output is a map without channels, or has one value per sample. The first of two or more axes is the batch.
+    ///
+    /// The measure is the mean squared difference of neighbors divided by twice the variance. It is about 1 for
+    /// independent values, and near 0 along an axis of an image. An output [N, many rows, few values] has its channels
+    /// last unless its values are smooth there. One of [N, many rows, 1] has one channel if its values are smooth along
+    /// the rows; otherwise the rows are features.
+    pub fn channel_axis(&self) -> Option<usize> {
         let shape_of = |sample: usize| self.shapes.get(sample).copied().unwrap_or(self.shape);
         let samples = self.samples.iter().enumerate();
         axis_of(&samples.map(|(sample, values)| (shape_of(sample), *values)).collect::<Vec<_>>())
@@ -124,17 +130,6 @@ fn are_logits<'r>(rows: impl Iterator<Item = &'r [f32]>, n: usize) -> bool {
         false => LEAST_CONFIDENCE_BEHIND_RELU,
     };
     (has_negative || n > LONG_ROW) && confidence / n_rows >= least_confidence && !is_regressed
-}
-
-/// Returns the channel axis: the axis whose neighbors differ most. `None` if the output is a map without channels, or
-/// has one value per sample. The first of two or more axes is the batch.
-///
-/// The measure is the mean squared difference of neighbors divided by twice the variance. It is about 1 for independent
-/// values, and near 0 along an axis of an image. An output [N, many rows, few values] has its channels last unless its
-/// values are smooth there. One of [N, many rows, 1] has one channel if its values are smooth along the rows; otherwise
-/// the rows are features.
-pub fn channel_axis(shape: &[usize], samples: &[&[f32]]) -> Option<usize> {
-    axis_of(&samples.iter().map(|values| (shape, *values)).collect::<Vec<_>>())
 }
 
 /// The shape and the values of an output in a sample.

@@ -48,7 +48,7 @@ pub use equal::EQUAL;
 pub use gain::{Gain, GroupChange, TaskChange};
 pub use gate::{MetricBound, MissedGate};
 pub use groups::{ChannelGroup, OutputGroups};
-pub use layout::{FloatOutput, channel_axis};
+pub use layout::FloatOutput;
 pub use map::{MAP_SQNR, SSIM};
 pub use masks::MASK_IOU;
 pub use max_error::MAX_ERROR;

@@ -1,7 +1,7 @@
 //! Where the channels of an output are, and which outputs are class scores.
 
 use super::{Compared, INF, about, compared, scores};
-use mqq::metrics::{EvaluatedOutput, channel_axis, n_classes};
+use mqq::metrics::{EvaluatedOutput, FloatOutput, n_classes};
 
 #[test]
 fn class_scores_are_one_vector_per_part_of_the_batch() {
@@ -98,6 +98,11 @@ fn values(shape: [usize; 3], value: impl Fn([usize; 3]) -> f32) -> Vec<f32> {
     let [a, b, c] = shape;
     let at = |i: usize| value([i / (b * c), i / c % b, i % c]);
     (0..a * b * c).map(at).collect()
+}
+
+fn channel_axis(shape: &[usize], samples: &[&[f32]]) -> Option<usize> {
+    let (about, samples, shapes) = (about("y"), samples.to_vec(), Vec::new());
+    FloatOutput { about: &about, batch: 1, shape, samples, shapes }.channel_axis()
 }
 
 #[test]
