@@ -4,7 +4,7 @@
 //!
 //! | module | job | does not |
 //! | --- | --- | --- |
-//! | [`quant`] | integer grids, affine parameters, the crate's only rounding | look at data |
+//! | [`quant`] | integer grids, affine parameters, the crate's only rounding to a grid | look at data |
 //! | [`statistics`] | streaming statistics of a tensor, mergeable in any order | choose a range |
 //! | [`observers`] | statistics and a grid to a range | touch a graph |
 //! | [`heads`] | outputs to boxes, masks, points, characters | compare networks |

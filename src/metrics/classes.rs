@@ -10,8 +10,8 @@ pub fn argmax(values: &[f32]) -> Option<usize> {
 /// Number of best classes.
 pub(super) const N_BEST: usize = 5;
 
-/// Whether fewer than five classes have a larger score than `class`; of equal scores, the first is the largest. False if
-/// the score is NaN or infinite.
+/// Whether fewer than five classes have a larger score than `class`; of equal scores, the first is the largest. False
+/// if the score is NaN or infinite.
 pub fn is_among_best(scores: &[f32], class: usize) -> bool {
     let Some(&score) = scores.get(class).filter(|score| score.is_finite()) else { return false };
     let is_above = |(other, x): &(usize, &f32)| **x > score || **x == score && *other < class;

@@ -80,7 +80,8 @@ pub const METRICS: &[Metric] = &[
 /// # Errors
 /// If there is no such metric. The message lists the names.
 pub fn by_name(name: &str) -> Result<Metric> {
-    let unknown = || none_of(format!("metric `{name}` is unknown"), name, METRICS.iter().map(|metric| metric.name));
+    let unknown =
+        || none_of(format_args!("metric `{name}` is unknown"), name, METRICS.iter().map(|metric| metric.name));
     METRICS.iter().copied().find(|metric| metric.name == name).ok_or_else(unknown)
 }
 

@@ -234,7 +234,11 @@ impl Wanted {
             (_, Some(name)) => {
                 ensure!(
                     scheme.mixed.contains_key(name),
-                    none_of(format!("--raise-to is `{name}`, which backend `{backend}` does not have"), name, names())
+                    none_of(
+                        format_args!("--raise-to is `{name}`, which backend `{backend}` does not have"),
+                        name,
+                        names()
+                    )
                 );
                 vec![name.to_string()]
             }
