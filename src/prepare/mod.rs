@@ -148,8 +148,3 @@ const BFLOAT16: i32 = DataType::Bfloat16 as i32;
 fn is_cast_to_float(node: &NodeProto) -> bool {
     node::is_standard(node) && node.op_type() == "Cast" && node::int(node, "to", 0) == DataType::Float as i64
 }
-
-/// Whether an initializer holds float32 values.
-fn is_float_initializer(graph: &GraphProto, name: &str) -> bool {
-    graph.initializer_named(name).is_some_and(|tensor| tensor.data_type() == DataType::Float as i32)
-}
