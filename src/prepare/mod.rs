@@ -28,7 +28,7 @@ pub use multiply_and_add::multiply_and_add;
 use crate::diag::WithHint;
 use crate::onnx::integers::type_name;
 use crate::onnx::node::{self, node_name};
-use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
+use crate::onnx::proto::{ModelProto, NodeProto, ValueInfoProto};
 use crate::onnx::tensor::DataType;
 use anyhow::{Context, Result, anyhow};
 use std::collections::BTreeMap;
