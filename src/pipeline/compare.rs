@@ -18,6 +18,7 @@ use crate::onnx::proto::{GraphProto, ModelProto, ValueInfoProto};
 use crate::prepare::default_opset;
 use crate::progress::Progress;
 use crate::sidecar::Sidecar;
+use crate::tune::warning_of_no_box;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -119,6 +120,7 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparis
     let dataset = dataset(request, &engines[0])?;
     warnings.extend(other_preprocessing(models[1], &dataset));
     let comparison = over_samples(request, &outputs, &engines, &dataset, (&|_| Ok(()), "comparison", progress))?;
+    warnings.extend(comparison.warnings.iter().cloned());
     drop(engines);
     let tensors = inside.map(|models| {
         let tick = progress("tensors", n_chosen(&dataset));
@@ -192,6 +194,7 @@ pub(super) fn over_samples(
     };
     on_threads(request.threads, || each_sample(dataset, by_shape.as_deref(), &*tick, start, job))?;
     let (measured, non_finite, head) = sums.into_inner().map_err(|error| anyhow!("{error}"))?.finish()?;
+    let no_box = warning_of_no_box(&measured, &count(dataset.len(), "sample"));
     Ok(Comparison {
         measured,
         non_finite,
@@ -199,7 +202,7 @@ pub(super) fn over_samples(
         head,
         tensors: None,
         has_finite_constants: true,
-        warnings: Vec::new(),
+        warnings: no_box.into_iter().collect(),
     })
 }
 

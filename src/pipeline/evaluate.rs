@@ -140,6 +140,7 @@ pub fn evaluate(request: &CompareRequest, progress: &Progress) -> Result<ModelEv
         Ok(())
     };
     let comparison = over_samples(request, &about, &engines, &dataset, (&visit, "evaluation", progress))?;
+    warnings.extend(comparison.warnings.iter().cloned());
     let outputs = sums.into_inner().map_err(|error| anyhow!("{error}"))?;
     Ok(ModelEvaluation { comparison: Comparison { warnings, has_finite_constants, ..comparison }, outputs })
 }

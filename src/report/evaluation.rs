@@ -3,7 +3,7 @@
 use super::{count, task};
 use crate::metrics::{AGREEMENT, COCO_MAP, Figure, NonFinite, TOP1};
 use crate::pipeline::{LABELLED_TOP5, ModelEvaluation, OutputValues};
-use crate::tune::EvaluatedTask;
+use crate::tune::{EvaluatedTask, n_float_boxes};
 use serde::Serialize;
 use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
@@ -83,7 +83,8 @@ pub fn evaluation(evaluated: &ModelEvaluation) -> EvaluationReport {
         task: task(comparison).map(|task| TaskEvaluation {
             evaluated: task.evaluated,
             coco_map: task.coco_map.map(|[_, map]| map),
-            n_found: task.found.map(|found| found.quantized.n_found),
+            // Without a box there is no figure that counts them.
+            n_found: task.found.map(|found| found.quantized.n_found).or_else(|| n_float_boxes(&comparison.measured)),
         }),
     }
 }

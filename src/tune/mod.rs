@@ -30,4 +30,4 @@ pub use setup::{Evaluation, PlannedModel, Setup, TuningOptions, WeightScheme};
 pub use tensor_errors::{TensorError, TensorErrors};
 pub use tune_plan::{tune, tune_planned};
 pub use tuning::{Tuned, Tuning};
-pub use whole::{Lowest, Whole, ensure_gain};
+pub use whole::{Lowest, Whole, ensure_gain, n_float_boxes, warning_of_no_box};

@@ -4,13 +4,17 @@ use super::accept::{FINE, LEAST_OVERLAP, LOW_OVERLAP, WHOLE};
 use super::outcome::MethodOutcome;
 use super::setup::{PlannedModel, Setup};
 use super::tuning::Tuned;
-use crate::metrics::{Gain, Measurement, Metric, SQNR};
+use crate::heads::{Decoding, DetectHead};
+use crate::metrics::{F1, Gain, Measurement, Metric, SQNR};
 use crate::scheme::{FLOAT, Scheme};
 use crate::simulate::{Candidate, ForwardPass, NoHook, Samples};
 use anyhow::{Context, Result};
 
 /// The name of this step in the list of outcomes.
 const ALL: &str = "all";
+
+/// Minimum number of held-out samples without a box that give a warning. Few images may show nothing.
+const MIN_EMPTY: usize = 8;
 
 /// The comparison of the network with all changes to the network without changes.
 #[derive(Default)]
@@ -81,7 +85,36 @@ pub fn ensure_gain(
         }
     }
     planned.warnings.extend(warning(&after, setup.scheme));
+    let n = after.n_samples();
+    if n >= MIN_EMPTY && !after.prepared().is_constant() {
+        planned.warnings.extend(warning_of_no_box(&after, &format!("{n} held-out samples")));
+    }
     Ok(Whole { undone, lowest: Lowest::of(&after) })
+}
+
+/// Returns the number of boxes that the float network finds; `None` where the network is no known detector, or where an
+/// output is not finite or cannot be decoded.
+pub fn n_float_boxes(measured: &Measurement) -> Option<usize> {
+    let Decoding::Detect(_) = &measured.prepared().head()?.head.decoding else { return None };
+    if measured.has_non_finite(F1) || !measured.non_finite_outputs().is_empty() {
+        return None;
+    }
+    // Without a box of either network, F1 has no figure.
+    let found = measured.figures(F1).into_iter().flatten().find_map(|figure| figure.found);
+    Some(found.map_or(0, |[float, _]| float.n_found))
+}
+
+/// Returns a warning where the float network of a detector finds no box in `samples`.
+pub fn warning_of_no_box(measured: &Measurement, samples: &str) -> Option<String> {
+    let Decoding::Detect(DetectHead { threshold, .. }) = &measured.prepared().head()?.head.decoding else {
+        return None;
+    };
+    (n_float_boxes(measured)? == 0).then(|| {
+        format!(
+            "the float network finds no box with a score of {threshold} or more in {samples}: check --preprocess; \
+             `mqq doctor -v` tries other pixel values"
+        )
+    })
 }
 
 /// Measures an unchanged plan on the held-out samples.
