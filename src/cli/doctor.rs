@@ -62,6 +62,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
     let preprocessing = args.preprocess.resolve()?;
     let format = args.report.as_ref().map(|path| report::format_of(path)).transpose();
     let format = format.context("--report").map_err(Failure::Usage)?;
+    let head = args.task.resolve()?;
     let request = DoctorRequest {
         model: &args.model,
         data: &args.data,
@@ -71,7 +72,8 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
         tables,
         has_backend: args.target.backend.is_some(),
         until_stable: args.until_stable,
-        are_scores: args.task.resolve()?.given_task().map(|task| task == TaskName::Classify),
+        are_scores: head.given_task().map(|task| task == TaskName::Classify),
+        head,
         selection: args.select.resolve().map_err(Failure::Usage)?,
         threads: args.samples.threads.n(),
     };

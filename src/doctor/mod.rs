@@ -34,6 +34,8 @@ pub struct Facts<'a> {
     pub until_stable: Option<&'a UntilStable>,
     /// The verdict on the pixel values.
     pub pixel_values: &'a PixelVerdict,
+    /// That the network, a known detector, finds no box in the data, in words; `None` else.
+    pub no_box: Option<&'a str>,
 }
 
 /// One examination of a model and its data.

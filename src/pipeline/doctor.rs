@@ -1,14 +1,16 @@
 //! Examines a model and its data before any run.
 
 use super::collect::{CollectRequest, collect};
+use super::compare::f32s;
 use super::{on_threads, prepare_for, shapes_with_data};
 use crate::calibrate::CalibrationOptions;
-use crate::data::{Dataset, Preprocessing};
-use crate::diag::{WithHint, hint_of};
+use crate::data::{Array, Dataset, Preprocessing};
+use crate::diag::{WithHint, count, hint_of};
 use crate::doctor::{
     DataSurvey, Examination, Examined, Facts, NO_DATA, RangeAgreement, SurveyedTensor, examine, range_agreement, survey,
 };
 use crate::engine::{Parsed, ShapedEngines};
+use crate::heads::{Decoding, HeadRequest, OutputView};
 use crate::metrics::{ChannelAxes, EvaluatedOutput};
 use crate::onnx;
 use crate::onnx::graph::GraphIndex;
@@ -21,11 +23,16 @@ use crate::progress::Progress;
 use crate::scheme::Scheme;
 use crate::statistics::{Shard, UntilStable};
 use anyhow::{Context, Result, anyhow};
+use rayon::prelude::*;
 use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Limit on the multiply-adds of the check of the preprocessing, which take about a minute.
 const MAX_MULTIPLY_ADDS: f64 = 2e12;
+/// Minimum and maximum number of samples in which boxes are looked for. Few images may show nothing.
+const N_BOX_SAMPLES: [usize; 2] = [8, 16];
+/// Number of samples whose outputs tell the head.
+const N_HEAD_SAMPLES: usize = 4;
 
 /// The model and the options of an examination.
 pub struct DoctorRequest<'a> {
@@ -47,6 +54,8 @@ pub struct DoctorRequest<'a> {
     pub until_stable: bool,
     /// Whether the network's outputs are class scores, where the user names its task.
     pub are_scores: Option<bool>,
+    /// The network's task and head, as far as the user gives them.
+    pub head: HeadRequest,
     /// Nodes to exclude or select.
     pub selection: Selection,
     /// Samples that run at the same time.
@@ -84,19 +93,19 @@ pub fn doctor(request: &DoctorRequest, progress: &Progress) -> Result<Diagnosis>
     let work = || -> Result<DataFindings> {
         if data.is_empty() {
             let pixel_values = PixelVerdict::Unknown(NO_DATA.to_string());
-            return Ok(DataFindings { data: None, preprocessing: None, pixel_values });
+            return Ok(DataFindings { data: None, preprocessing: None, pixel_values, no_box: None });
         }
         let mut inputs = parsed.inputs().to_vec();
         close_given(&mut inputs, &request.shapes);
         let dataset = Dataset::open(data, &inputs, &request.preprocessing, *limit)?;
         let tensors = tensors(graph, &prepared.value_info, &placement);
         let outputs = EvaluatedOutput::of_scores(graph, &ChannelAxes::new(), request.are_scores);
-        let surveyed = survey_of(parsed, &tensors, &outputs, &dataset, progress)?;
+        let (surveyed, no_box) = survey_of(request, parsed, &tensors, &outputs, &dataset, progress)?;
         let pixel_values = verdict(request, &shapes, &dataset, progress);
-        Ok(DataFindings { data: Some(surveyed), preprocessing: dataset.describe(), pixel_values })
+        Ok(DataFindings { data: Some(surveyed), preprocessing: dataset.describe(), pixel_values, no_box })
     };
     let findings = on_threads(request.threads, work).with_context(|| format!("`{}`", model.display()))?;
-    let DataFindings { data, preprocessing, pixel_values } = findings;
+    let DataFindings { data, preprocessing, pixel_values, no_box } = findings;
     let until_stable = if request.until_stable { until_stable(request, progress)? } else { None };
     let facts = Facts {
         model: &prepared.model,
@@ -106,6 +115,7 @@ pub fn doctor(request: &DoctorRequest, progress: &Progress) -> Result<Diagnosis>
         data: data.as_ref(),
         until_stable: until_stable.as_ref(),
         pixel_values: &pixel_values,
+        no_box: no_box.as_deref(),
     };
     let examined = examine(&facts);
     let integer_share = placement.integer_share(graph, &prepared.value_info, scheme).filter(|_| request.has_backend);
@@ -118,6 +128,7 @@ struct DataFindings {
     data: Option<DataSurvey>,
     preprocessing: Option<String>,
     pixel_values: PixelVerdict,
+    no_box: Option<String>,
 }
 
 /// Runs rounds of samples until more samples change no range of the backend by a step.
@@ -159,16 +170,61 @@ fn verdict(request: &DoctorRequest, shapes: &Shapes, dataset: &Dataset, progress
     look().unwrap_or_else(|error| PixelVerdict::Unknown(format!("{error:#}")))
 }
 
+/// Returns the survey, and the result of [`no_box`].
 fn survey_of(
+    request: &DoctorRequest,
     parsed: Parsed,
     tensors: &[SurveyedTensor],
     outputs: &[EvaluatedOutput],
     dataset: &Dataset,
     progress: &Progress,
-) -> Result<DataSurvey> {
+) -> Result<(DataSurvey, Option<String>)> {
     let names: Vec<String> = tensors.iter().map(|about| about.tensor.clone()).collect();
     let engines = ShapedEngines::new(parsed, &names)?;
-    survey(&engines, tensors, outputs, dataset, progress)
+    let surveyed = survey(&engines, tensors, outputs, dataset, progress)?;
+    let no_box = no_box(request, &engines, outputs, dataset).unwrap_or_default();
+    Ok((surveyed, no_box))
+}
+
+/// Returns in words that the network, a known detector, finds no box in samples that are spread over the data; `None`
+/// if it finds one, or if there are too few samples.
+fn no_box(
+    request: &DoctorRequest,
+    engines: &ShapedEngines,
+    outputs: &[EvaluatedOutput],
+    dataset: &Dataset,
+) -> Result<Option<String>> {
+    let [min, max] = N_BOX_SAMPLES;
+    let n = dataset.len().min(max);
+    let Some(input) = dataset.image_size().filter(|_| n >= min) else { return Ok(None) };
+    let run = |i: usize| -> Result<Option<Vec<Array>>> {
+        // Unreadable samples are reported elsewhere.
+        let Ok(sample) = dataset.load(i * dataset.len() / n) else { return Ok(None) };
+        let mut session = engines.session()?;
+        Ok(Some(session.run(&sample, &mut |_, _, _| Ok(()))?))
+    };
+    let ran: Vec<Option<Vec<Array>>> = (0..n).into_par_iter().map(run).collect::<Result<_>>()?;
+    let ran: Vec<Vec<Array>> = ran.into_iter().flatten().collect();
+    let mut images: Vec<Vec<OutputView>> = Vec::new();
+    for arrays in &ran {
+        for image in 0..dataset.batch() {
+            let pairs = outputs.iter().zip(arrays);
+            let of_image = (dataset.batch(), image);
+            let views =
+                pairs.map(|(about, array)| OutputView::of_image(&about.name, &array.shape, f32s(array), of_image));
+            images.push(views.collect());
+        }
+    }
+    let first = &images[..images.len().min(N_HEAD_SAMPLES)];
+    let Some(head) = request.head.resolve(first, Some(input))? else { return Ok(None) };
+    let Decoding::Detect(head) = &head.head.decoding else { return Ok(None) };
+    for views in &images {
+        if !head.detections(&head.candidates(views, Some(input))?).is_empty() {
+            return Ok(None);
+        }
+    }
+    let n = count(ran.len(), "sample");
+    Ok(Some(format!("no box with a score of {} or more in {n}", head.threshold)))
 }
 
 /// Returns the float tensors that layers read or that a detector's tail concatenates, and the outputs of the network.

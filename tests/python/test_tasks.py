@@ -595,6 +595,17 @@ def test_networks_that_find_nothing_have_no_figure(tmp_path):
     assert code == 0 and report["task"]["found"]["float"]["n_found"] == 0 and report["warnings"] == [warning]
 
 
+def test_doctor_warns_of_a_network_that_finds_nothing(tmp_path):
+    rows = {"o": join(Draw(1).centred(84), np.full((84, 3), 0.01)).T[None].repeat(10, 0)}
+    for score, expected in ((0.01, ["no box with a score of 0.25 or more in 10 samples"]), (0.9, [])):
+        rows["o"][7, 4, 0] = score
+        compare(tmp_path, rows, rows, "--head", "yolov8")
+        command = [MQQ, "doctor", tmp_path / "float.onnx", "--data", tmp_path / "images.npz", "--json", "--head", "yolov8"]
+        report = json.loads(subprocess.run(list(map(str, command)), capture_output=True, text=True).stdout)
+        found = [finding for finding in report["findings"] if finding["rule"] == "preprocessing"]
+        assert [(it["what"], it["found"], it["severity"]) for it in found] == [("the float network's result", it, "warning") for it in expected]
+
+
 def test_a_head_is_a_file(tmp_path):
     """Levels apart, channels before rows, distributions: as networks for accelerators give them."""
     draw, outputs = Draw(3), {}
