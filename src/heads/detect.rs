@@ -96,6 +96,8 @@ const MAX_SIDE: f32 = 20.0;
 /// Largest share of rows with a score that counts, in a recognized head whose boxes lie in the image for any values.
 /// Maps of features reach a larger share.
 const MOST_COUNTING: f32 = 0.1;
+/// Minimum number of boxes that count, from which on most of them must have an area.
+const MIN_COUNTING: usize = 4;
 /// Tolerance for values beyond 0 to 1 when scores and points are checked.
 const OVERSHOOT: f32 = 0.1;
 /// Columns of each point of a box.
@@ -205,6 +207,22 @@ impl DetectHead {
         suppressed(candidates.all.iter().filter(counts).copied().collect(), self.nms)
     }
 
+    /// Checks that most boxes that count have an area. A few may be empty in any network.
+    fn check_area(&self, candidates: &Candidates) -> Result<()> {
+        // Rows that a network fills up have score 0.
+        let counts = |detection: &&Detection| detection.score > 0.0 && detection.score >= self.threshold;
+        let is_empty = |[left, top, right, bottom]: Corners| right <= left || bottom <= top;
+        let counting = candidates.all.iter().filter(counts);
+        let (n, n_empty) = (counting.clone().count(), counting.filter(|detection| is_empty(detection.corners)).count());
+        ensure!(
+            n < MIN_COUNTING || 2 * n_empty <= n,
+            "`form`: {n_empty} of {n} boxes with a score of {} or more are empty, expected the right side beyond the \
+             left one and the bottom below the top",
+            self.threshold
+        );
+        Ok(())
+    }
+
     /// Checks that scores and objectness are from 0 to 1. With `classes`, scores may be down to -1, because rows that
     /// the network chooses may stand for no box.
     fn check_scores(&self, outputs: &[OutputView]) -> Result<()> {
@@ -309,9 +327,10 @@ impl HeadKind for DetectHead {
     }
 
     fn fits(&self, outputs: &[OutputView], input: Option<[usize; 2]>) -> Result<()> {
-        self.candidates(outputs, input)?;
+        let candidates = self.candidates(outputs, input)?;
         self.check_scores(outputs)?;
-        self.check_points(outputs)
+        self.check_points(outputs)?;
+        self.check_area(&candidates)
     }
 
     fn recognizes(&self, images: &[Vec<OutputView>], input: Option<[usize; 2]>) -> Option<String> {

@@ -639,6 +639,17 @@ nms: 0.6
     assert report["task"]["metrics"] == {"f1": pytest.approx(f1), "box-iou": pytest.approx(iou, abs=1e-5)}
 
 
+def test_a_head_with_another_form_is_refused(tmp_path):
+    outputs, _ = samples("yolov8")
+    text = "task: detect\nboxes: {columns: [0, 4], axis: 1}\nscores: {columns: [4, 7], axis: 1}\nthreshold: 0.25\nform: "
+    for form, code in (("cxcywh", 0), ("xyxy", 1)):
+        (tmp_path / "mine.yaml").write_text(text + form)
+        ended, _, stderr = compare(tmp_path, outputs, outputs, "--head", tmp_path / "mine.yaml")
+        assert ended == code, stderr
+    assert "`form`: " in stderr and "boxes with a score of 0.25 or more are empty, expected the right side beyond" in stderr
+    assert "hint: head `yolov8` fits these outputs" in stderr
+
+
 @pytest.mark.parametrize("text, message", [
     ("boxs: {}", "`mine.yaml`:2: unknown key `boxs`"),
     ("form: xywhs", "`mine.yaml`:2: `form`: unknown value `xywhs`"),
