@@ -2,7 +2,8 @@
 
 use crate::support::command::{mqq, run};
 use crate::support::{GraphBuilder, noise, repository, write_npy};
-use mqq::difference::{Parameters, QuantizedNetwork, QuantizedNode, RemovableNode, differences};
+use mqq::difference::{ConstantValues, Parameters, QuantizedNetwork, QuantizedNode, RemovableNode, differences};
+use mqq::onnx::proto::ModelProto;
 use prost::Message;
 use serde_json::Value;
 use std::fs;
@@ -182,6 +183,38 @@ fn models_and_sidecars_are_compared_in_any_mix() {
         "{}",
         ran.stdout
     );
+}
+
+#[test]
+fn constants_with_other_values_are_differences() {
+    let of = |hash: u64, data_type: i32, scale: f32| {
+        let mut of = network(&[("conv", "Conv", true)], &[("conv weight", "int8", &[scale], 0)]);
+        let values = ConstantValues { data_type, shape: vec![4, 3, 3, 3], hash };
+        of.values = [("conv weight".to_string(), values)].into();
+        of
+    };
+    let one = of(1, 3, 0.5);
+    assert_eq!(differences(&one, &of(2, 3, 0.5)).values, ["conv weight"]);
+    assert!(differences(&one, &of(1, 3, 0.5)).is_empty());
+    // The scale or the type differs already.
+    assert!(differences(&one, &of(2, 3, 0.25)).values.is_empty() && differences(&one, &of(2, 1, 0.5)).is_empty());
+
+    let folder = TempDir::new().unwrap();
+    let [model, sidecar] = calibrated(folder.path(), "one", &["--backend", "onnxruntime"]);
+    let mut changed = ModelProto::decode(&fs::read(&model).unwrap()[..]).unwrap();
+    let initializers = &mut changed.graph.as_mut().unwrap().initializer;
+    let weight = initializers.iter_mut().find(|it| matches!(it.data_type(), 2 | 3) && it.dims.len() == 4).unwrap();
+    let mut bytes = weight.raw_data.take().unwrap().to_vec();
+    bytes[0] ^= 1;
+    weight.raw_data = Some(bytes.into());
+    let other = folder.path().join("other.onnx");
+    fs::write(&other, changed.encode_to_vec()).unwrap();
+    let ran = run(mqq().arg("diff").args([&model, &other]).arg("--fail-on-difference"));
+    assert_eq!(ran.code, 3, "{}", ran.stdout);
+    assert!(ran.stdout.contains("\nother values: 1 tensor\n  ") && ran.stdout.contains(" weight\n"), "{}", ran.stdout);
+    let ran = run(mqq().arg("diff").args([&sidecar, &other]).arg("--fail-on-difference"));
+    assert_eq!(ran.code, 0, "{}", ran.stdout);
+    assert!(ran.stdout.contains("values of weights and biases are not compared, because a sidecar has none"));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::{Parameters, QuantizedNetwork, QuantizedNode, RemovableNode};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The differences between the quantization of two networks.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -15,6 +15,11 @@ pub struct Differences {
     pub types: Vec<OtherType>,
     /// Tensors whose scales or zero points differ, the largest factor first.
     pub scales: Vec<MovedScale>,
+    /// Constants of both networks with the same parameters and other values.
+    pub values: Vec<String>,
+    /// Whether values are known for both networks.
+    #[serde(skip)]
+    pub has_values: bool,
     /// Tensors that are quantized in one network only.
     pub tensors_only: OneSided<String>,
     /// Nodes that exist in one network only.
@@ -87,6 +92,7 @@ impl Differences {
         self.quantized_only.is_empty()
             && self.types.is_empty()
             && self.scales.is_empty()
+            && self.values.is_empty()
             && self.tensors_only.is_empty()
             && self.nodes_only.is_empty()
     }
@@ -115,8 +121,24 @@ pub fn differences(a: &QuantizedNetwork, b: &QuantizedNetwork) -> Differences {
             found.types.push(OtherType { tensor: name.clone(), types });
         }
     }
+    found.has_values = !a.values.is_empty() && !b.values.is_empty();
+    found.values = other_values(a, b, &found.scales);
     found.scales.sort_by(|one, other| other.size().total_cmp(&one.size()));
     found
+}
+
+/// Returns the constants whose stored values differ. Other types and shapes, and other scales, are differences of
+/// their own.
+fn other_values(a: &QuantizedNetwork, b: &QuantizedNetwork, scales: &[MovedScale]) -> Vec<String> {
+    let moved: BTreeSet<&str> = scales.iter().map(|moved| moved.tensor.as_str()).collect();
+    let mut names = Vec::new();
+    for (name, first) in a.values.iter().filter(|(name, _)| !moved.contains(name.as_str())) {
+        let Some(second) = b.values.get(name) else { continue };
+        if (first.data_type, &first.shape) == (second.data_type, &second.shape) && first.hash != second.hash {
+            names.push(name.clone());
+        }
+    }
+    names
 }
 
 /// Returns the network with some tensors renamed as in `other`. If one network lacks a removable node, and `other`

@@ -1,7 +1,7 @@
 //! Finds the differences between the quantization of two networks.
 //!
 //! In: two quantized models from any tools, or sidecars. Out: [`Differences`]: nodes that are quantized in one network
-//! only, scales and zero points that moved, types that differ, nodes that one network lacks. It runs no model, and does
+//! only, scales and zero points that moved, constants with other values, types that differ, nodes that one network lacks. It runs no model, and does
 //! not say which network is better.
 
 mod compare;
@@ -40,9 +40,22 @@ pub struct QuantizedNetwork {
     pub nodes: BTreeMap<String, QuantizedNode>,
     /// Parameters of quantized tensors, by name. A constant is named after the node that reads it.
     pub tensors: BTreeMap<String, Parameters>,
+    /// Values of the constants that nodes read, named as in `tensors`; empty for a sidecar, which has no values.
+    pub values: BTreeMap<String, ConstantValues>,
     /// Nodes that a tool may remove, by the tensor behind each. Without the node, the tensor in front of it is
     /// quantized instead.
     pub removable: BTreeMap<String, RemovableNode>,
+}
+
+/// The stored values of a constant, for a comparison.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConstantValues {
+    /// Element type, as its number in `TensorProto.DataType`.
+    pub data_type: i32,
+    /// Dimensions, outermost first.
+    pub shape: Vec<i64>,
+    /// Hash of the bytes.
+    pub hash: u64,
 }
 
 /// A node that a tool may remove, as the grid behind it saturates at its bounds.

@@ -1,11 +1,15 @@
 //! Reads the quantization of a model.
 
-use super::{Parameters, QuantizedNetwork, QuantizedNode, REMOVABLE, RemovableNode, constant_name, weight_of};
+use super::{
+    ConstantValues, Parameters, QuantizedNetwork, QuantizedNode, REMOVABLE, RemovableNode, constant_name, weight_of,
+};
 use crate::check::{QdqNode, QdqOperator, Role, operand_role};
 use crate::matching::{TensorRoots, as_qdq};
 use crate::onnx::integers::type_name;
 use crate::onnx::node::{constant, is_qdq, node_name};
 use crate::onnx::proto::{ModelProto, NodeProto};
+use crate::onnx::tensor::raw_bytes;
+use std::hash::{DefaultHasher, Hasher};
 
 /// Reads a model with Q/DQ or operators on integers.
 pub fn of_model(model: ModelProto) -> QuantizedNetwork {
@@ -22,6 +26,12 @@ pub fn of_model(model: ModelProto) -> QuantizedNetwork {
         };
         let facts = QuantizedNode { op_type: node.op_type().to_string(), is_quantized };
         quantized.nodes.insert(node_name(node).to_string(), facts);
+        for (input_idx, input) in node.input.iter().enumerate() {
+            if let Some(values) = values(&tensors, input) {
+                let name = constant_name(node_name(node), operand_role(node.op_type(), input_idx), input_idx);
+                quantized.values.insert(name, values);
+            }
+        }
         let ends = node.input.first().zip(node.output.first());
         if let Some((input, output)) = ends.filter(|_| REMOVABLE.contains(&node.op_type())) {
             let name = |value| tensors.name(tensors.root(value)).to_string();
@@ -51,6 +61,20 @@ pub fn of_model(model: ModelProto) -> QuantizedNetwork {
         }
     }
     quantized
+}
+
+/// Returns the values of a constant that a node reads, as they are stored; `None` for any other tensor.
+fn values(tensors: &TensorRoots, input: &str) -> Option<ConstantValues> {
+    let mut stored = input;
+    // A constant may have a DQ, and a constant that is stored in float a Q in front of it.
+    for _ in 0..2 {
+        let qdq = tensors.qdq.qdq_of(stored).filter(|qdq| qdq.role != Role::Activation);
+        stored = qdq.map_or(stored, |qdq| qdq.input);
+    }
+    let constant = tensors.qdq.constant(stored)?;
+    let mut hasher = DefaultHasher::new();
+    hasher.write(&raw_bytes(constant).ok()?);
+    Some(ConstantValues { data_type: constant.data_type(), shape: constant.dims.clone(), hash: hasher.finish() })
 }
 
 fn parameters(qdq: &QdqNode) -> Parameters {

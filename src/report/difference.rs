@@ -5,10 +5,15 @@ use crate::difference::{ByOperator, Differences, MovedScale, OneSided, OtherType
 
 /// Returns the lines: a summary, then at most `limit` names of each kind of difference.
 pub fn difference_lines(differences: &Differences, limit: usize) -> Vec<String> {
-    let Differences { n_same, quantized_only, types, scales, tensors_only, nodes_only, operators } = differences;
+    let Differences { n_same, quantized_only, types, scales, values, has_values, tensors_only, nodes_only, operators } =
+        differences;
     let same = count(*n_same, "tensor");
     if differences.is_empty() {
-        return vec![format!("no difference: {same} with the same parameters")];
+        let values = match *has_values {
+            true => "",
+            false => "; the values of weights and biases are not compared, because a sidecar has none",
+        };
+        return vec![format!("no difference: {same} with the same parameters{values}")];
     }
     let mut lines = vec![format!("{same} with the same parameters")];
     let mut add = |title: String, names: Vec<String>| {
@@ -25,6 +30,7 @@ pub fn difference_lines(differences: &Differences, limit: usize) -> Vec<String> 
     let other = |other: &OtherType| format!("{}: {} -> {}", other.tensor, other.types[0], other.types[1]);
     add(format!("other type: {}", count(types.len(), "tensor")), types.iter().map(other).collect());
     add(format!("moved: {}", count(scales.len(), "tensor")), scales.iter().map(moved).collect());
+    add(format!("other values: {}", count(values.len(), "tensor")), values.clone());
     let mut both = |what: &str, names: &OneSided<String>, noun: &str| {
         for (model, names) in [("the first", &names.a), ("the second", &names.b)] {
             add(format!("{what} {model} only: {}", count(names.len(), noun)), names.clone());
