@@ -163,7 +163,9 @@ fn a_goal_that_cannot_be_reached_is_a_gate_that_writes_nothing() {
         // Nothing but a model without quantized layers would reach it.
         ("tensorrt", ["--target-sqnr", "190"], "--target-sqnr 190 was not reached", 57.8),
         ("onnxruntime", ["--target-sqnr", "120"], "--target-sqnr 120 was not reached", 56.5),
-        ("onnxruntime", ["--bits-budget", "2"], "--bits-budget 2 was not reached", 30.9),
+        ("tensorrt", ["--target", "cosine=1"], "--target cosine=1 was not reached; the best result is ", 50.0),
+        ("onnxruntime", ["--bits-budget", "2"], "--bits-budget 2 was not reached: ", 30.9),
+        ("tensorrt", ["--bits-budget", "4"], "--bits-budget 4 was not reached: ", 20.0),
     ];
     for (backend, goal, expected, db) in cases {
         let folder = TempDir::new().unwrap();
@@ -171,6 +173,17 @@ fn a_goal_that_cannot_be_reached_is_a_gate_that_writes_nothing() {
         assert_eq!(ran.code, 3, "{backend} {goal:?}: {}", ran.stderr);
         assert!(ran.stderr.contains(expected), "{}", ran.stderr);
         assert!(ran.stderr.contains("nothing was written"), "{}", ran.stderr);
+        if goal[0] == "--target" {
+            assert!(
+                ran.stderr.contains(" layers, cosine 0.") || ran.stderr.contains(" layers, cosine 1."),
+                "{}",
+                ran.stderr
+            );
+        }
+        if goal[0] == "--bits-budget" {
+            let reason = format!("backend `{backend}` has no weights of {} bits or fewer", goal[1]);
+            assert!(ran.stderr.contains(&reason), "{}", ran.stderr);
+        }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
         let report: Json = serde_json::from_str(&ran.stdout).unwrap();
         let result = &report["results"][0];

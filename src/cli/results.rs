@@ -106,7 +106,7 @@ pub(super) struct CalibratedModel {
 impl CalibratedModel {
     /// Returns the report of a failed run, and `exit` updated by it.
     pub fn failed(model: String, error: &anyhow::Error, exit: Exit) -> (CalibratedModel, Exit) {
-        let missed = error.downcast_ref::<Missed>().map(|Missed(mixed)| (**mixed).clone());
+        let missed = error.downcast_ref::<Missed>().map(|Missed(mixed, _)| (**mixed).clone());
         let is_quality = missed.is_some() || error.is::<Strict>();
         let exit = match (is_quality, exit) {
             (true, Exit::Done | Exit::Quality) => Exit::Quality,

@@ -46,7 +46,7 @@ pub fn choose_precisions(
             break (chosen, mixed, tuned);
         }
         if round == MAX_ROUNDS || !search.can_go_on() {
-            return Err(Missed(Box::new(mixed)).into());
+            return Err(Missed(Box::new(mixed), search.lack()).into());
         }
         margin += shortfall;
         round += 1;

@@ -124,6 +124,12 @@ impl Goal {
         }
     }
 
+    /// Returns the figure of the goal's metric in words; `None` where the text of [`Reached`] holds it.
+    pub(super) fn words(&self, reached: Reached) -> Option<String> {
+        let metric = self.metric().filter(|metric| ![SQNR, AGREEMENT].contains(metric))?;
+        Some(format!("{} {}", metric.title, metric.with_unit(reached.goal?)))
+    }
+
     /// Returns the distance of a network from the goal, in the figure's unit; 0 for goals without a metric.
     pub(super) fn shortfall(&self, reached: Reached) -> f64 {
         match (self.metric(), reached.goal) {

@@ -32,6 +32,9 @@ pub struct Mixed {
     pub layers: Vec<ChosenLayer>,
     /// Cost of each layer's own precision, highest first.
     pub sensitivity: Vec<LayerSensitivity>,
+    /// The figure of the goal's metric in words; absent where the others hold it, or the goal has no metric.
+    #[serde(skip)]
+    pub of_goal: Option<String>,
     /// Wall time, in seconds.
     #[serde(skip)]
     pub seconds: f64,
@@ -55,6 +58,9 @@ pub struct CurvePoint {
     pub weight_bits: f64,
     /// Bytes of the weights, without scales.
     pub weight_bytes: usize,
+    /// The figure of the goal's metric, as in [`Mixed`].
+    #[serde(skip)]
+    pub of_goal: Option<String>,
 }
 
 /// A layer with another precision than its own.
@@ -88,7 +94,8 @@ impl Mixed {
     pub fn reached(&self) -> String {
         let Mixed { sqnr_db, agreement_percent, weight_bits, .. } = *self;
         let reached = Reached { sqnr_db, agreement_percent, goal: None, weight_bits };
-        format!("{}, SQNR {reached}", count(self.layers.len(), "layer"))
+        let of_goal = self.of_goal.iter().map(|figure| format!("{figure}, ")).collect::<String>();
+        format!("{}, {of_goal}SQNR {reached}", count(self.layers.len(), "layer"))
     }
 }
 
@@ -101,7 +108,8 @@ impl CurvePoint {
             (Some(layer), Some(precision)) => format!("  `{layer}` {precision}"),
             _ => String::new(),
         };
-        format!("{:>10}  {reached}{last}", count(self.n_layers, "layer"))
+        let of_goal = self.of_goal.iter().map(|figure| format!("{figure}, ")).collect::<String>();
+        format!("{:>10}  {of_goal}{reached}{last}", count(self.n_layers, "layer"))
     }
 }
 
@@ -116,16 +124,17 @@ impl LayerSensitivity {
     }
 }
 
-/// The error of a missed goal.
+/// The error of a missed goal: the best result, and the reason where the table tells it.
 #[derive(Debug)]
-pub struct Missed(pub Box<Mixed>);
+pub struct Missed(pub Box<Mixed>, pub Option<String>);
 
 impl fmt::Display for Missed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Missed(mixed) = self;
+        let Missed(mixed, reason) = self;
+        let reason = reason.iter().map(|reason| format!(": {reason}")).collect::<String>();
         write!(
             f,
-            "{} was not reached; the best result is {} on {}; nothing was written",
+            "{} was not reached{reason}; the best result is {} on {}; nothing was written",
             mixed.goal.spelled(),
             mixed.reached(),
             count(mixed.n_held_out, "sample")

@@ -302,7 +302,8 @@ impl<'a> Search<'a> {
 
     fn add_point(&mut self, moved: Option<Move>) {
         let own = || "as in the table".to_string();
-        let Reached { sqnr_db, agreement_percent, weight_bits, .. } = self.reached(&self.on_held_out);
+        let reached = self.reached(&self.on_held_out);
+        let Reached { sqnr_db, agreement_percent, weight_bits, .. } = reached;
         self.curve.push(CurvePoint {
             n_layers: self.chosen.len(),
             layer: moved.as_ref().map(|moved| self.layers[moved.layer].name.clone()),
@@ -311,6 +312,7 @@ impl<'a> Search<'a> {
             agreement_percent,
             weight_bits,
             weight_bytes: self.cost.bytes(&self.plan),
+            of_goal: self.goal().words(reached),
         });
     }
 
@@ -331,6 +333,17 @@ impl<'a> Search<'a> {
     /// Whether a layer was chosen.
     pub fn has_chosen(&self) -> bool {
         !self.chosen.is_empty()
+    }
+
+    /// Returns the reason that no choice meets a budget of bits: no weight can have so few bits. `None` else.
+    pub fn lack(&self) -> Option<String> {
+        let (goal, scheme) = (self.goal(), self.planner.scheme());
+        let precisions = || self.planner.task.wanted.precisions.iter().map(|name| Some(name.as_str())).chain([None]);
+        let fits = |layer: &QuantizedLayer| {
+            layer.n_weights > 0 && precisions().any(|name| f64::from(layer.weight_bits(name, scheme)) <= goal.bound)
+        };
+        let is_hopeless = goal.figure == Bounded::WeightBits && !self.layers.iter().any(fits);
+        is_hopeless.then(|| format!("backend `{}` has no weights of {} bits or fewer", scheme.name, goal.bound))
     }
 
     /// Returns the chosen placement, with its plan decided from scratch.
@@ -364,6 +377,7 @@ impl<'a> Search<'a> {
             curve: self.curve.clone(),
             layers: self.chosen.iter().map(|(_, chosen)| chosen.clone()).collect(),
             sensitivity: self.sensitivity(),
+            of_goal: goal.words(reached),
             seconds: 0.0,
         };
         Ok((mixed, goal.shortfall(reached)))
