@@ -82,6 +82,22 @@ fn preprocessing_that_was_not_asked_for_or_has_no_effect_is_a_warning() {
 }
 
 #[test]
+fn a_table_without_a_row_for_most_of_the_work_is_a_warning() {
+    let folder = TempDir::new().unwrap();
+    for backend in ["onnxruntime-dynamic", "weight-only-int4"] {
+        let mut command = mqq();
+        command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx")).args(["-b", backend]);
+        let ran = run(command.arg("--out-dir").arg(folder.path()));
+        let expected = format!("8 Conv stay float, because the table of backend `{backend}` has no row for Conv\n");
+        assert!(ran.code == 0 && ran.stderr.contains(&expected), "{}", ran.stderr);
+    }
+    // Layers that the user excludes have a row.
+    let mut command = calibrate("onnxruntime", &digits(), folder.path());
+    let ran = run(command.args(["--preprocess", "half", "--exclude", "Conv"]));
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+}
+
+#[test]
 fn strict_makes_warnings_an_error_and_writes_nothing() {
     let folder = TempDir::new().unwrap();
     let out = folder.path().join("out");

@@ -32,9 +32,10 @@ use crate::engine::Parsed;
 use crate::onnx;
 use crate::onnx::edit::{ModelEdit, edited};
 use crate::onnx::inputs::{Shapes, has_batch_of_one, has_open_batch, inputs_of, open_inputs};
-use crate::onnx::node::node_name;
+use crate::onnx::node::{multiply_adds, node_name};
 use crate::onnx::proto::{GraphProto, ModelProto};
-use crate::place::{Placement, SKIP_SMALL_MATMULS, Selection, WideNodes, is_transformer, place};
+use crate::onnx::value_info::ValueInfos;
+use crate::place::{FloatCause, Placement, SKIP_SMALL_MATMULS, Selection, WideNodes, is_transformer, place};
 use crate::plan::{
     QuantPlan, decide, narrow_tensors, off_grid, warning_of_negligible, warning_of_off_grid, warning_of_unlike,
 };
@@ -49,8 +50,11 @@ use anyhow::{Context, Result, anyhow};
 use data_warnings::data_warnings;
 use improve::improve;
 use request::Known;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+
+/// Share of the multiply-adds in quantized nodes, 0 to 1, below which a run warns of operators without a row.
+const LITTLE: f64 = 0.1;
 
 /// The result of a run.
 pub struct Outcome {
@@ -263,6 +267,8 @@ fn finish(
     let mut planned = PlannedModel { edits, warnings, ..PlannedModel::new(model, placement, plan) };
     let (improved, lowest) = improve(setup, request, &mut planned, proposals, &mut calibration)?;
     add_warnings(&mut planned, &calibration, &request.selection)?;
+    let little = warning_of_little(&planned, &known.value_info, &request.scheme);
+    planned.warnings.extend(little);
     planned.warnings.extend(of_preparation.into_iter().chain(data_warnings));
     if let Some(lack) = samples.as_ref().and_then(SampleSet::first_lack) {
         return Err(lack);
@@ -393,6 +399,36 @@ fn larger_batch(graph: &GraphProto, placement: &Placement) -> Option<String> {
     }
     let input = inputs_of(graph).find(|input| has_batch_of_one(input))?.name();
     Some(format!("; `{input}` has a batch of 1, and {of_one}: export the batch that the network runs with"))
+}
+
+/// Returns a warning where few of the multiply-adds are in quantized nodes, and most are in operators without a row.
+fn warning_of_little(planned: &PlannedModel, value_info: &ValueInfos, scheme: &Scheme) -> Option<String> {
+    let PlannedModel { model, placement, plan, .. } = planned;
+    let nodes = &model.graph.as_ref()?.node;
+    let shape = |name: &str| value_info.shape(name).map(<[usize]>::to_vec);
+    let counts: Vec<usize> = nodes.iter().map(|node| multiply_adds(node, shape)).collect::<Option<_>>()?;
+    let total: usize = counts.iter().sum();
+    let quantized: usize = placement.quantized_nodes.iter().filter_map(|&node_idx| counts.get(node_idx)).sum();
+    let (mut unlisted, mut n_by_operator) = (0, BTreeMap::<&str, usize>::new());
+    for float in placement.float_nodes.iter().filter(|float| float.cause == FloatCause::NotListed) {
+        if counts[float.node] > 0 {
+            unlisted += counts[float.node];
+            *n_by_operator.entry(nodes[float.node].op_type()).or_default() += 1;
+        }
+    }
+    let share = quantized as f64 / total.max(1) as f64;
+    if plan.weights.is_empty() || share >= LITTLE || 2 * unlisted < total {
+        return None;
+    }
+    let float: Vec<String> = n_by_operator.iter().map(|(op_type, n)| format!("{n} {op_type}")).collect();
+    Some(format!(
+        "only {:.1} % of the multiply-adds are in quantized nodes: {} stay float, because the table of backend `{}` has \
+         no row for {}",
+        100.0 * share,
+        float.join(", "),
+        scheme.name,
+        n_by_operator.into_keys().collect::<Vec<_>>().join(", ")
+    ))
 }
 
 /// Adds warnings that no stage has given.
