@@ -77,6 +77,15 @@ fn preprocessing_that_was_not_asked_for_or_has_no_effect_is_a_warning() {
     ] {
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
     }
+    let mean = ["--mean", "123.675,116.28,103.53", "--std", "58.395,57.12,57.375"];
+    for (scale, is_far) in [("1/255", true), ("1", false)] {
+        let mut command = calibrate("tensorrt", &digits(), folder.path());
+        let ran = run(command.args(mean).args(["--scale", scale, "--no-preprocess-check"]));
+        let found = ran
+            .stderr
+            .contains("the mean 123.675 lies outside the scaled pixels, which are from 0 to 1.000; --scale 1");
+        assert!(ran.code == 0 && found == is_far, "{scale}: {}", ran.stderr);
+    }
     let ran = run(mqq().arg("presets"));
     assert!(ran.stdout.lines().any(|line| line.starts_with("imagenet ")), "{}", ran.stdout);
 }

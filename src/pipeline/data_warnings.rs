@@ -12,6 +12,9 @@ use std::path::Path;
 /// Limit on the multiply-adds of the check of the preprocessing, which take a few seconds.
 const MAX_MULTIPLY_ADDS: f64 = 9e10;
 
+/// The highest value of a pixel before scaling.
+const HIGHEST_PIXEL: f64 = 255.0;
+
 /// Returns warnings about the preprocessing, from saved statistics or from the samples. Where samples are run only
 /// once, the check of pixel values is left out if it takes more runs than there are samples.
 pub(super) fn data_warnings(
@@ -34,18 +37,28 @@ pub(super) fn data_warnings(
     warning.into_iter().chain(better).collect()
 }
 
-/// Returns a warning if images are preprocessed with defaults only, or if the preprocessing options have no effect.
+/// Returns a warning if images are preprocessed with defaults only, if a mean lies far outside the scaled pixels, or if
+/// the preprocessing options have no effect.
 pub(super) fn preprocessing_warning(samples: &SampleSet, preprocessing: &Preprocessing) -> Option<String> {
     let is_default = *preprocessing == Preprocessing::default();
     match (samples.preprocessing(), is_default) {
         (Some(applied), true) => {
             Some(format!("no preprocessing is given, so defaults are used: {applied}; `mqq presets` lists presets"))
         }
+        (Some(_), false) => warning_of_mean(preprocessing),
         (None, false) => Some(
             "the preprocessing options have no effect: the data are arrays, which are not preprocessed".to_string(),
         ),
         _ => None,
     }
+}
+
+/// Returns a warning if a mean is more than twice the highest scaled pixel, as that of other scales is.
+fn warning_of_mean(preprocessing: &Preprocessing) -> Option<String> {
+    let highest = HIGHEST_PIXEL * preprocessing.scale.unwrap_or(1.0 / HIGHEST_PIXEL);
+    let mean = preprocessing.mean.iter().flatten().copied().find(|mean| highest > 0.0 && *mean > 2.0 * highest)?;
+    let advice = if mean <= HIGHEST_PIXEL { "; --scale 1 leaves pixels from 0 to 255" } else { "" };
+    Some(format!("the mean {mean} lies outside the scaled pixels, which are from 0 to {highest:.3}{advice}"))
 }
 
 /// Returns pixel values that fit the float network clearly better, if there are any. They are only advice, so a model
