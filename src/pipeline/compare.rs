@@ -193,7 +193,9 @@ pub(super) fn over_samples(
         add(&sums, [sample_idx, position], &name, sample_outputs)
     };
     on_threads(request.threads, || each_sample(dataset, by_shape.as_deref(), &*tick, start, job))?;
-    let (measured, non_finite, head) = sums.into_inner().map_err(|error| anyhow!("{error}"))?.finish()?;
+    let sums = sums.into_inner().map_err(|error| anyhow!("{error}"))?;
+    let shifted = sums.shifted_labels();
+    let (measured, non_finite, head) = sums.finish()?;
     let no_box = warning_of_no_box(&measured, &count(dataset.len(), "sample"));
     Ok(Comparison {
         measured,
@@ -202,7 +204,7 @@ pub(super) fn over_samples(
         head,
         tensors: None,
         has_finite_constants: true,
-        warnings: no_box.into_iter().collect(),
+        warnings: no_box.into_iter().chain(shifted).collect(),
     })
 }
 

@@ -5,7 +5,7 @@ use crate::diag::{WithHint, count};
 use crate::heads::{HeadRequest, OutputView, TaskHead};
 use crate::metrics::{
     EvaluatedOutput, FloatOutput, InOrder, METRICS, Measurement, NonFiniteCounts, OutputPair, PreparedMetrics,
-    SamplePair, n_classes,
+    SamplePair, argmax, n_classes,
 };
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::collections::BTreeMap;
@@ -17,6 +17,8 @@ pub(super) const MAX_FIRST: usize = 64;
 const MIN_FIRST: usize = 4;
 /// Approximate limit on the bytes of outputs for preparing metrics.
 const MAX_BYTES: usize = 1 << 28;
+/// Minimum labeled rows that tell whether labels are numbered from another class.
+const MIN_LABELED: usize = 10;
 
 /// The outputs of both models for a sample, with the sample's labels.
 pub(super) struct SampleOutputs<'a> {
@@ -93,6 +95,25 @@ impl SampleOutputs<'_> {
         Ok(())
     }
 
+    /// Counts rows of class scores by the float model's class: one below the label, the label, one above it; and all.
+    fn label_hits(&self, batch: usize) -> [usize; 4] {
+        let mut hits = [0; 4];
+        let Some(labels) = self.labels.filter(|labels| !labels.is_empty()) else { return hits };
+        let has_row_for_each = |array: &&Array| {
+            n_classes(&array.shape, batch).is_some_and(|n| n > 0 && n * labels.len() == f32s(array).len())
+        };
+        let Some(scores) = self.outputs[0].iter().find(has_row_for_each).map(f32s) else { return hits };
+        for (row, &label) in scores.chunks_exact(scores.len() / labels.len()).zip(labels) {
+            hits[3] += 1;
+            let Some(class) = argmax(row) else { continue };
+            // No label is the last number, which is below class 0.
+            for (hits, expected) in hits.iter_mut().zip([class + 1, class, class.wrapping_sub(1)]) {
+                *hits += usize::from(label == expected);
+            }
+        }
+        hits
+    }
+
     fn pairs(&self) -> Vec<Option<OutputPair<'_>>> {
         let [float, quantized] = &self.outputs;
         let mut pairs = Vec::with_capacity(float.len());
@@ -130,6 +151,7 @@ pub(super) struct Sums<'a> {
     waiting: BTreeMap<usize, SampleOutputs<'a>>,
     in_order: Option<InOrder>,
     non_finite: Vec<NonFiniteCounts>,
+    label_hits: [usize; 4],
 }
 
 impl<'a> Sums<'a> {
@@ -147,6 +169,7 @@ impl<'a> Sums<'a> {
             waiting: BTreeMap::new(),
             in_order: None,
             non_finite: vec![NonFiniteCounts::default(); outputs.len()],
+            label_hits: [0; 4],
         }
     }
 
@@ -195,6 +218,24 @@ impl<'a> Sums<'a> {
         Ok(())
     }
 
+    /// Returns a warning if the classes of the float model are mostly next to the labels.
+    pub(super) fn shifted_labels(&self) -> Option<String> {
+        let [below, right, above, n] = self.label_hits;
+        let (shifted, shift, question) = match below > above {
+            true => (below, "minus 1", "are the labels numbered from 1, not from 0?"),
+            false => (above, "plus 1", "has the model a class for the background before the labeled ones?"),
+        };
+        let is_clear = n >= MIN_LABELED && shifted >= n / 5 && shifted > 3 * right;
+        let percent = |hits: usize| 100.0 * hits as f64 / n as f64;
+        is_clear.then(|| {
+            format!(
+                "the model's top class is the label in {:.2} % of the rows, and the label {shift} in {:.2} %: {question}",
+                percent(right),
+                percent(shifted)
+            )
+        })
+    }
+
     /// Returns the figures of all samples, the values that are not finite by output, and the head.
     ///
     /// # Errors
@@ -224,7 +265,10 @@ pub(super) fn add<'a>(
         pair.map(|pair| NonFiniteCounts::of((sample_idx, name), pair.float, pair.quantized)).unwrap_or_default()
     };
     let counts: Vec<NonFiniteCounts> = sample.pairs().iter().map(counts).collect();
+    let batch = locked()?.batch;
+    let hits = sample.label_hits(batch);
     let mut locked_sums = locked()?;
+    locked_sums.label_hits.iter_mut().zip(hits).for_each(|(all, one)| *all += one);
     locked_sums.non_finite.iter_mut().zip(counts).for_each(|(all, one)| all.merge(one));
     let Some(prepared) = locked_sums.prepared() else {
         return locked_sums.wait(place, sample);

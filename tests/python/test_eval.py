@@ -52,6 +52,19 @@ def test_gates(gate, code):
     assert ("gate missed: " in errors) == (code == 3)
 
 
+def test_labels_that_are_numbered_from_another_class_are_a_warning(tmp_path):
+    lines = (ROOT / "calib_data" / "eval.csv").read_text().splitlines()
+    split = [line.rsplit(",", 1) for line in lines]
+    shifted = [f"{ROOT / 'calib_data' / name},{max(int(label) - 1, 0)}" if label.strip().isdigit() else f"{name},{label}"
+               for name, label in split]
+    (tmp_path / "shifted.csv").write_text("\n".join(shifted) + "\n")
+    code, report, _ = evaluated(fixture("digits_cnn"), "--labels", tmp_path / "shifted.csv")
+    [warning] = report["warnings"]
+    assert code == 0 and "and the label plus 1 in " in warning and "background" in warning
+    _, report, _ = evaluated(fixture("digits_cnn"), *LABELS)
+    assert report["warnings"] == []
+
+
 def test_a_metric_of_two_models_is_no_gate():
     ended, report, _ = evaluated(fixture("digits_cnn"), *LABELS, "--fail-under", "sqnr=20")
     assert ended == 2 and "`sqnr` compares two models, expected one of top1, top5, coco-map" in report["error"]
