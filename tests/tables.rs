@@ -254,6 +254,13 @@ fn types_that_a_tables_own_rules_refuse_are_told_when_it_is_read() {
         error.contains("types.wgt8: uint16 for weight of Gemm, expected uint8 or int8 by rule `dtypes`"),
         "{error}"
     );
+    let error = with("tensorrt", &["types.act8.symmetry=asymmetric"]).unwrap_err();
+    assert!(
+        error
+            .contains("types.act8: asymmetric for input of Add, expected symmetric by rule `symmetric` of the table's"),
+        "{error}"
+    );
+    with("tflite", &["types.act8.symmetry=asymmetric"]).unwrap();
     // Weights of 4 bits are allowed there.
     with("onnxruntime", &["types.wgt8.bits=4", "min_opset=21"]).unwrap();
 }

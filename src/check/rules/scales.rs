@@ -2,7 +2,8 @@
 
 use super::{Check, Finding, RuleReport};
 use crate::check::{NodeInput, QdqGraph, QdqNode, Role};
-use crate::scheme::{ParameterKind, RuleCall};
+use crate::quant::Symmetry;
+use crate::scheme::{ParameterKind, RuleCall, Scheme, WeightStorage};
 
 /// Names element `i` of `n`: `scale [3] of 64`, or `scale` if there is only one.
 fn element(what: &str, i: usize, n: usize) -> String {
@@ -87,9 +88,31 @@ pub const SYMMETRIC: Check = Check {
     name: "symmetric",
     about: "zero points are 0; `of` selects roles (default: all)",
     takes: &[("of", ParameterKind::Words(Role::NAMES))],
+    contradiction: asymmetric_type,
     run: symmetric,
     ..Check::DEFAULT
 };
+
+/// Returns the first asymmetric type of a row, for a role that the rule selects.
+fn asymmetric_type(scheme: &Scheme, call: &RuleCall) -> Option<(String, String)> {
+    // With any other storage of weights, activations have no Q/DQ.
+    let has_activations = matches!(scheme.weight_storage, WeightStorage::Integer | WeightStorage::Float);
+    for (op, row) in &scheme.ops {
+        for (key, role, name) in [
+            ("input", Role::Activation, row.input.as_ref().filter(|_| has_activations)),
+            ("output", Role::Activation, row.output.as_ref().filter(|_| has_activations)),
+            ("constant", Role::Constant, row.constant.as_ref()),
+            ("weight", Role::Weight, row.weight.as_ref().map(|weight| &weight.qtype)),
+        ] {
+            let of_name = name.and_then(|name| scheme.types.get_key_value(name)).filter(|_| role.is_among(call));
+            let Some((name, qtype)) = of_name else { continue };
+            if qtype.symmetry == Symmetry::Asymmetric {
+                return Some((format!("types.{name}"), format!("asymmetric for {key} of {op}, expected symmetric")));
+            }
+        }
+    }
+    None
+}
 
 fn symmetric(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
     for qdq in graph.distinct().filter(|qdq| qdq.role.is_among(call)) {
