@@ -67,7 +67,7 @@ fn preprocessing_that_was_not_asked_for_or_has_no_effect_is_a_warning() {
     assert_eq!(ran.code, 0);
     assert!(ran.stderr.contains("no preprocessing is given, so defaults are used: images"), "{}", ran.stderr);
     let array = folder.path().join("x.npy");
-    crate::support::write_npy(&array, &[4, 3, 32, 32], &crate::support::noise(4 * 3 * 32 * 32, 1));
+    crate::support::write_npy(&array, &[16, 3, 32, 32], &crate::support::noise(16 * 3 * 32 * 32, 1));
     let ran = run(calibrate("tensorrt", &array, folder.path()).args(["--preprocess", "half"]));
     assert_eq!(ran.code, 0);
     assert!(ran.stderr.contains("the preprocessing options have no effect"), "{}", ran.stderr);
@@ -88,6 +88,17 @@ fn preprocessing_that_was_not_asked_for_or_has_no_effect_is_a_warning() {
     }
     let ran = run(mqq().arg("presets"));
     assert!(ran.stdout.lines().any(|line| line.starts_with("imagenet ")), "{}", ran.stdout);
+}
+
+#[test]
+fn few_samples_for_ranges_are_a_warning() {
+    let folder = TempDir::new().unwrap();
+    for (limit, is_few) in [("15", true), ("16", false)] {
+        let mut command = calibrate("tensorrt", &digits(), folder.path());
+        let ran = run(command.args(["--preprocess", "half", "--limit", limit]));
+        let expected = "the ranges of the activations come from 15 samples, expected 16 or more";
+        assert!(ran.code == 0 && ran.stderr.contains(expected) == is_few, "{limit}: {}", ran.stderr);
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@
 mod examinations;
 mod survey;
 
-pub use examinations::{ENOUGH_SHARE, EXAMINATIONS, NO_DATA, RangeAgreement, range_agreement};
+pub use examinations::{ENOUGH_SHARE, EXAMINATIONS, MIN_RANGE_SAMPLES, NO_DATA, RangeAgreement, range_agreement};
 pub use survey::{DataSurvey, SampleSurvey, SurveyedTensor, TensorSurvey, survey};
 
 use crate::check::{Finding, Severity};

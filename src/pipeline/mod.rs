@@ -28,6 +28,7 @@ use crate::calibrate::{CalibrationStatistics, SampleSet, observed_tensors};
 use crate::check::{Checked, ensure_kept};
 use crate::data::{Preprocessing, add_shapes};
 use crate::diag::{WithHint, count, did_you_mean, hint_of};
+use crate::doctor::MIN_RANGE_SAMPLES;
 use crate::engine::Parsed;
 use crate::onnx;
 use crate::onnx::edit::{ModelEdit, edited};
@@ -267,6 +268,9 @@ fn finish(
     let mut planned = PlannedModel { edits, warnings, ..PlannedModel::new(model, placement, plan) };
     let (improved, lowest) = improve(setup, request, &mut planned, proposals, &mut calibration)?;
     add_warnings(&mut planned, &calibration, &request.selection)?;
+    if request.ranges.is_none() && request.has_ranges() && !planned.placement.activations.is_empty() {
+        planned.warnings.extend(samples.as_ref().and_then(|samples| warning_of_few(samples, calibration.n_samples)));
+    }
     let little = warning_of_little(&planned, &known.value_info, &request.scheme);
     planned.warnings.extend(little);
     planned.warnings.extend(of_preparation.into_iter().chain(data_warnings));
@@ -399,6 +403,15 @@ fn larger_batch(graph: &GraphProto, placement: &Placement) -> Option<String> {
     }
     let input = inputs_of(graph).find(|input| has_batch_of_one(input))?.name();
     Some(format!("; `{input}` has a batch of 1, and {of_one}: export the batch that the network runs with"))
+}
+
+/// Returns a warning where few samples give ranges. An entry of a batch counts as a sample.
+fn warning_of_few(samples: &SampleSet, n_samples: usize) -> Option<String> {
+    let batch = samples.inputs.first().and_then(|input| input.shape.first()).map_or(1, |batch| *batch);
+    (n_samples * batch.max(1) < MIN_RANGE_SAMPLES).then(|| {
+        let n = count(n_samples, "sample");
+        format!("the ranges of the activations come from {n}, expected {MIN_RANGE_SAMPLES} or more")
+    })
 }
 
 /// Returns a warning where few of the multiply-adds are in quantized nodes, and most are in operators without a row.

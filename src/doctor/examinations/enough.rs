@@ -12,7 +12,7 @@ const TOLERANCE: f64 = 0.2;
 /// Share of the tensors that must have nearly the same range from half of the samples.
 pub const ENOUGH_SHARE: f64 = 0.9;
 /// Minimum number of samples; fewer are too few, whatever the ranges.
-const MIN_SAMPLES: usize = 16;
+pub const MIN_RANGE_SAMPLES: usize = 16;
 /// Number of sets that are averaged for each number of samples.
 const N_SETS: usize = 8;
 
@@ -33,7 +33,7 @@ pub const ENOUGH_DATA: Examination = Examination {
         let Some(data) = facts.data else { return Examined::Unknown(NO_DATA.to_string()) };
         let agreement = range_agreement(data);
         let found = match (agreement.iter().rev().nth(1), facts.until_stable) {
-            _ if data.samples.len() < MIN_SAMPLES => count(data.samples.len(), "sample"),
+            _ if data.samples.len() < MIN_RANGE_SAMPLES => count(data.samples.len(), "sample"),
             (_, Some(until_stable)) if until_stable.is_stable => return Examined::nothing(),
             (_, Some(until_stable)) => {
                 let found = format!("{} ({})", count(data.samples.len(), "sample"), until_stable.sentence());

@@ -8,7 +8,7 @@ mod tail;
 mod target;
 mod weights;
 
-pub use enough::{ENOUGH_SHARE, RangeAgreement, range_agreement};
+pub use enough::{ENOUGH_SHARE, MIN_RANGE_SAMPLES, RangeAgreement, range_agreement};
 
 use super::{Examination, Examined, Facts};
 
