@@ -1,8 +1,8 @@
 //! Finds the differences between the quantization of two networks.
 //!
 //! In: two quantized models from any tools, or sidecars. Out: [`Differences`]: nodes that are quantized in one network
-//! only, scales and zero points that moved, constants with other values, types that differ, nodes that one network lacks. It runs no model, and does
-//! not say which network is better.
+//! only, scales and zero points that moved, constants with other values, types that differ, nodes that one network
+//! lacks. It runs no model, and does not say which network is better.
 
 mod compare;
 mod of_model;

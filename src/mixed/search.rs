@@ -304,6 +304,7 @@ impl<'a> Search<'a> {
         let own = || "as in the table".to_string();
         let reached = self.reached(&self.on_held_out);
         let Reached { sqnr_db, agreement_percent, weight_bits, .. } = reached;
+        let of_goal = self.goal().words(reached);
         self.curve.push(CurvePoint {
             n_layers: self.chosen.len(),
             layer: moved.as_ref().map(|moved| self.layers[moved.layer].name.clone()),
@@ -312,7 +313,7 @@ impl<'a> Search<'a> {
             agreement_percent,
             weight_bits,
             weight_bytes: self.cost.bytes(&self.plan),
-            of_goal: self.goal().words(reached),
+            of_goal,
         });
     }
 
