@@ -94,7 +94,7 @@ impl Mixed {
     pub fn reached(&self) -> String {
         let Mixed { sqnr_db, agreement_percent, weight_bits, .. } = *self;
         let reached = Reached { sqnr_db, agreement_percent, goal: None, weight_bits };
-        let of_goal = self.of_goal.iter().map(|figure| format!("{figure}, ")).collect::<String>();
+        let of_goal = self.of_goal.as_ref().map(|figure| format!("{figure}, ")).unwrap_or_default();
         format!("{}, {of_goal}SQNR {reached}", count(self.layers.len(), "layer"))
     }
 }
@@ -108,7 +108,7 @@ impl CurvePoint {
             (Some(layer), Some(precision)) => format!("  `{layer}` {precision}"),
             _ => String::new(),
         };
-        let of_goal = self.of_goal.iter().map(|figure| format!("{figure}, ")).collect::<String>();
+        let of_goal = self.of_goal.as_ref().map(|figure| format!("{figure}, ")).unwrap_or_default();
         format!("{:>10}  {of_goal}{reached}{last}", count(self.n_layers, "layer"))
     }
 }
@@ -131,7 +131,7 @@ pub struct Missed(pub Box<Mixed>, pub Option<String>);
 impl fmt::Display for Missed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Missed(mixed, reason) = self;
-        let reason = reason.iter().map(|reason| format!(": {reason}")).collect::<String>();
+        let reason = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
         write!(
             f,
             "{} was not reached{reason}; the best result is {} on {}; nothing was written",

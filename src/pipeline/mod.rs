@@ -407,7 +407,7 @@ fn larger_batch(graph: &GraphProto, placement: &Placement) -> Option<String> {
 
 /// Returns a warning where few samples give ranges. An entry of a batch counts as a sample.
 fn warning_of_few(samples: &SampleSet, n_samples: usize) -> Option<String> {
-    let batch = samples.inputs.first().and_then(|input| input.shape.first()).map_or(1, |batch| *batch);
+    let batch = samples.inputs.first().and_then(|input| input.shape.first().copied()).unwrap_or(1);
     (n_samples * batch.max(1) < MIN_RANGE_SAMPLES).then(|| {
         let n = count(n_samples, "sample");
         format!("the ranges of the activations come from {n}, expected {MIN_RANGE_SAMPLES} or more")
