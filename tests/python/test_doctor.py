@@ -7,6 +7,7 @@ import subprocess
 import numpy as np
 import onnx
 import pytest
+import transformers
 from PIL import Image
 from support import MQQ, ROOT, digits, fixture, mqq, save
 
@@ -144,7 +145,9 @@ def test_values_that_are_not_finite_and_files_that_cannot_be_read(tmp_path):
     (tmp_path / "data" / "100.npy").write_bytes(b"no array")
     report, found = doctor(fixture("digits_cnn"), *data)
     assert "003.npy" in found["finite_data"][0]["found"] and "2 such values" in found["finite_data"][0]["found"]
-    assert "100.npy" in found["readable_data"][0]["found"]
+    unreadable = found["readable_data"][0]
+    assert unreadable["found"].startswith("1 of 21; the first: ") and "100.npy" in unreadable["found"]
+    assert (unreadable["what"], unreadable["expected"]) == ("the number of samples that cannot be read", "0")
     assert (report["n_samples"], report["n_listed"]) == (20, 21)
 
 
@@ -175,11 +178,13 @@ def test_the_task_tells_what_values_leave_open(tmp_path):
 
 def test_too_few_samples_and_how_many_are_enough(tmp_path):
     _, found = doctor(fixture("digits_cnn"), *arrays(tmp_path / "few", digit_arrays(15)))
-    assert found["enough_data"][0]["severity"] == "warning" and found["enough_data"][0]["found"] == "15 samples"
+    assert found["enough_data"][0]["severity"] == "warning" and found["enough_data"][0]["found"] == "15"
     # A single sample in a hundred holds the largest values.
     rare = [0.01 * sample for sample in digit_arrays(39)]
     _, found = doctor(fixture("digits_cnn"), *arrays(tmp_path / "rare", [*rare, digit_arrays(40)[39]]))
-    assert "half of them give only" in found["enough_data"][0]["found"]
+    growing = found["enough_data"][0]
+    assert "half of the 40 samples" in growing["what"] and growing["expected"] == "90 % or more"
+    assert growing["hint"] == "the ranges still grow: use more samples"
     report, found = doctor(fixture("digits_cnn"), *DIGITS)
     assert "enough_data" not in found
     ranges = report["ranges_by_samples"]
@@ -313,6 +318,12 @@ def test_layers_and_islands_that_stay_float(tmp_path):
     report, _ = doctor(tmp_path / "m.onnx")
     unknown = {examined["name"]: examined["reason"] for examined in report["examined"] if examined["result"] == "unknown"}
     assert unknown["float_islands"] == "no backend is given (--backend)" and unknown["random_data"] == "no data is given (--data)"
+
+
+def test_the_table_of_transformers_leaves_islands_by_design(tmp_path):
+    transformers.vit(tmp_path / "m.onnx", 11, "spelled", "sigmoid", False)
+    report, found = doctor(tmp_path / "m.onnx", "--backend", "tensorrt")
+    assert report["integer_share"] > 0.9 and "float_islands" not in found
 
 
 def test_operators_that_onnxruntime_computes_in_float_or_removes(tmp_path):

@@ -14,8 +14,8 @@ pub const READABLE_DATA: Examination = Examination {
         of_data(facts, |data| match data.unreadable.first() {
             None => Examined::nothing(),
             Some(first) => {
-                let found = format!("{} cannot be read; the first: {first}", some_of(data.unreadable.len(), data));
-                let finding = Finding::new("the data", found, "readable samples");
+                let found = format!("{}; the first: {first}", some_of(data.unreadable.len(), data));
+                let finding = Finding::new("the number of samples that cannot be read", found, "0");
                 Examined::error(finding.hint("remove them, or use --skip-bad-data"))
             }
         })
@@ -31,12 +31,13 @@ pub const FINITE_DATA: Examination = Examination {
             let bad: Vec<&SampleSurvey> = data.samples.iter().filter(|sample| sample.n_non_finite > 0).collect();
             let Some(first) = bad.iter().min_by_key(|sample| &sample.name) else { return Examined::nothing() };
             let found = format!(
-                "{} with NaN or infinite values; the first: `{}`, {}",
+                "{}; the first: `{}`, {}",
                 some_of(bad.len(), data),
                 first.name,
                 count(first.n_non_finite, "such value")
             );
-            Examined::error(Finding::new("the data", found, "finite values").hint("check how the arrays were made"))
+            let finding = Finding::new("the number of samples with NaN or infinite values", found, "0");
+            Examined::error(finding.hint("check how the arrays were made"))
         })
     },
 };
@@ -49,12 +50,9 @@ pub const CONSTANT_DATA: Examination = Examination {
         of_data(facts, |data| {
             let constant: Vec<&SampleSurvey> = data.samples.iter().filter(|sample| sample.is_constant).collect();
             let Some(first) = constant.iter().min_by_key(|sample| &sample.name) else { return Examined::nothing() };
-            let found = format!(
-                "{} with an input that holds a single value; the first: `{}`",
-                some_of(constant.len(), data),
-                first.name
-            );
-            let finding = Finding::new("the data", found, "samples whose values differ");
+            let found = format!("{}; the first: `{}`", some_of(constant.len(), data), first.name);
+            let what = "the number of samples with an input that holds a single value";
+            let finding = Finding::new(what, found, "0");
             let finding = finding.hint("use real samples: ranges from constant ones do not hold the network's values");
             if 2 * constant.len() > data.samples.len() { Examined::error(finding) } else { Examined::warning(finding) }
         })
@@ -72,9 +70,9 @@ pub const REPEATED_DATA: Examination = Examination {
             if repeated == 0 {
                 return Examined::nothing();
             }
-            let found = format!("{} with the same values as another sample", some_of(repeated, data));
-            let finding =
-                Finding::new("the data", found, "different samples").hint("remove copies: they add no information");
+            let what = "the number of samples with the same values as another sample";
+            let finding = Finding::new(what, some_of(repeated, data), "0");
+            let finding = finding.hint("remove copies: they add no information");
             if different == 1 { Examined::error(finding) } else { Examined::warning(finding) }
         })
     },
@@ -101,11 +99,10 @@ pub const RANDOM_DATA: Examination = Examination {
             if 2 * n_random <= correlations.len() {
                 return Examined::nothing();
             }
-            let found = format!(
-                "{} with a correlation of neighboring pixels below {LEAST_CORRELATION}: noise",
-                some_of(n_random, data)
+            let what = format!(
+                "the number of images of noise, whose neighboring pixels have a correlation below {LEAST_CORRELATION},"
             );
-            let finding = Finding::new("the data", found, "images");
+            let finding = Finding::new(what, some_of(n_random, data), "half of them or fewer");
             let finding = finding.hint("use real images: ranges from noise do not hold the network's values");
             // Denoising networks take noise as an input, and the time step as another one.
             match facts.model.graph.as_ref().is_some_and(|graph| graph.input.len() > 1) {
@@ -147,7 +144,7 @@ fn of_data(facts: &Facts, examine: impl Fn(&DataSurvey) -> Examined) -> Examined
     facts.data.map_or_else(|| Examined::Unknown(NO_DATA.to_string()), examine)
 }
 
-/// Returns text such as `3 of 100 samples`.
+/// Returns text such as `3 of 100`.
 fn some_of(n: usize, data: &DataSurvey) -> String {
-    format!("{n} of {}", count(data.samples.len() + data.unreadable.len(), "sample"))
+    format!("{n} of {}", data.samples.len() + data.unreadable.len())
 }

@@ -2,7 +2,6 @@
 
 use super::{Examination, Examined, NO_DATA};
 use crate::check::Finding;
-use crate::diag::count;
 use crate::doctor::DataSurvey;
 use crate::statistics::Extremes;
 use serde::Serialize;
@@ -13,6 +12,8 @@ const TOLERANCE: f64 = 0.2;
 pub const ENOUGH_SHARE: f64 = 0.9;
 /// Minimum number of samples; fewer are too few, whatever the ranges.
 pub const MIN_RANGE_SAMPLES: usize = 16;
+/// The hint for ranges that grow.
+const MORE: &str = "the ranges still grow: use more samples";
 /// Number of sets that are averaged for each number of samples.
 const N_SETS: usize = 8;
 
@@ -32,27 +33,28 @@ pub const ENOUGH_DATA: Examination = Examination {
     examine: |facts| {
         let Some(data) = facts.data else { return Examined::Unknown(NO_DATA.to_string()) };
         let agreement = range_agreement(data);
-        let found = match (agreement.iter().rev().nth(1), facts.until_stable) {
-            _ if data.samples.len() < MIN_RANGE_SAMPLES => count(data.samples.len(), "sample"),
+        let n_samples = data.samples.len();
+        let finding = match (agreement.iter().rev().nth(1), facts.until_stable) {
+            _ if n_samples < MIN_RANGE_SAMPLES => {
+                let expected = format!("{MIN_RANGE_SAMPLES} or more");
+                Finding::new("the number of samples", n_samples.to_string(), expected).hint("use more samples")
+            }
             (_, Some(until_stable)) if until_stable.is_stable => return Examined::nothing(),
             (_, Some(until_stable)) => {
-                let found = format!("{} ({})", count(data.samples.len(), "sample"), until_stable.sentence());
-                let finding = Finding::new("the data", found, "enough samples that more of them change no range");
-                return Examined::warning(finding.hint("use more samples"));
+                let found = format!("{n_samples} ({})", until_stable.sentence());
+                let expected = "a number from which on no range changes by a step";
+                Finding::new("the number of samples", found, expected).hint(MORE)
             }
             (None, None) => return Examined::nothing(),
             (Some(half), None) if half.share >= ENOUGH_SHARE => return Examined::nothing(),
-            (Some(half), None) => format!(
-                "{}, and half of them give only {:.0} % of the tensors nearly the same range",
-                count(data.samples.len(), "sample"),
-                100.0 * half.share
-            ),
+            (Some(half), None) => {
+                let what =
+                    format!("the share of tensors to which half of the {n_samples} samples give nearly the same range");
+                let [found, least] = [half.share, ENOUGH_SHARE].map(|share| format!("{:.0} %", 100.0 * share));
+                Finding::new(what, found, format!("{least} or more")).hint(MORE)
+            }
         };
-        let expected = format!(
-            "enough samples that half of them give {:.0} % of the tensors nearly the same range",
-            100.0 * ENOUGH_SHARE
-        );
-        Examined::warning(Finding::new("the data", found, expected).hint("use more samples"))
+        Examined::warning(finding)
     },
 };
 

@@ -52,6 +52,10 @@ pub const FLOAT_ISLANDS: Examination = Examination {
         let (Some(scheme), Some(graph)) = (facts.scheme, &facts.model.graph) else {
             return Examined::Unknown(NO_BACKEND.to_string());
         };
+        // The tables leave all but linear layers of a transformer float, and the user can do nothing about it.
+        if facts.placement.is_transformer {
+            return Examined::nothing();
+        }
         let islands = islands(facts, graph, scheme);
         let Some(largest) = islands.iter().max_by_key(|island| island.n_values) else { return Examined::nothing() };
         let nodes = islands.iter().flat_map(|island| island.nodes.iter().map(|&node| graph.node[node].op_type()));
