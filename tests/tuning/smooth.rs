@@ -89,7 +89,10 @@ fn one_exponent_is_chosen_and_pays() {
         let folder = TempDir::new().unwrap();
         let (methods, [bytes, sidecar]) = smoothed(folder.path(), &network(pre, 0.0), "smooth", "1");
         let exponents: BTreeSet<&str> = methods.iter().map(|method| method["variant"].as_str().unwrap()).collect();
-        assert!(exponents.len() == 3 && exponents.contains("0.7") && exponents.contains("0.85"), "{exponents:?}");
+        assert!(
+            exponents.len() == 3 && exponents.contains("alpha 0.7") && exponents.contains("alpha 0.85"),
+            "{exponents:?}"
+        );
         let accepted: Vec<_> = methods.iter().filter(|method| method["accepted"] == true).collect();
         let [accepted] = accepted.as_slice() else { panic!("{methods:?}") };
         let db = |at: usize| accepted["judged"]["sqnr_db"][at].as_f64().unwrap();
@@ -115,7 +118,11 @@ fn channels_are_shifted_where_biases_take_it() {
         let model = network(pre, 200.0);
         let (methods, [bytes, sidecar]) = smoothed(folder.path(), &model, "smooth,local-bias", "1");
         let accepted = methods.iter().find(|method| method["accepted"] == true).unwrap();
-        assert!(accepted["variant"].as_str().unwrap().ends_with(", shifted"), "{accepted}");
+        let variant = accepted["variant"].as_str().unwrap();
+        let plain = variant.strip_suffix(" with shift").unwrap();
+        assert!(plain.starts_with("alpha 0."), "{accepted}");
+        let rejected = methods.iter().find(|method| method["reason"] == format!("{variant} gains more"));
+        assert!(rejected.is_some_and(|it| it["variant"].as_str().unwrap().starts_with("alpha 0.")), "{methods:?}");
         let sidecar: serde_json::Value = serde_json::from_slice(&sidecar).unwrap();
         let edits = sidecar["edits"].as_array().unwrap();
         let adds = edits.iter().filter(|edit| edit["insert_mul"]["add"].is_object()).count();
@@ -133,7 +140,7 @@ fn channels_are_shifted_where_biases_take_it() {
         let (_, again) = smoothed(folder.path(), &model, "smooth,local-bias", "2");
         assert!(again[0] == bytes, "{pre}");
         let (alone, _) = smoothed(folder.path(), &model, "smooth", "1");
-        assert!(alone.iter().all(|method| !method["variant"].as_str().unwrap().contains("shifted")), "{alone:?}");
+        assert!(alone.iter().all(|method| !method["variant"].as_str().unwrap().contains("shift")), "{alone:?}");
     }
 }
 
@@ -146,7 +153,7 @@ fn samples_that_choose_the_exponent_gave_no_ranges() {
         let (methods, _) = smoothed(folder.path(), &network(true, 200.0), "smooth,local-bias", "1");
         let of = |is_shifted: bool| -> BTreeSet<u64> {
             let smooth = methods.iter().filter(|method| method["method"] == "smooth");
-            let variants = smooth.filter(|it| it["variant"].as_str().unwrap().ends_with("shifted") == is_shifted);
+            let variants = smooth.filter(|it| it["variant"].as_str().unwrap().ends_with("with shift") == is_shifted);
             variants.map(|it| it["judged"]["n_samples"].as_u64().unwrap()).collect()
         };
         [of(false), of(true)]
@@ -167,7 +174,7 @@ fn a_bias_takes_one_offset() {
     let model = g.output("y").build();
     (20..64).for_each(|sample| write_sample(folder.path(), sample));
     let (methods, [_, sidecar]) = smoothed(folder.path(), &model, "smooth,local-bias", "1");
-    assert!(methods.iter().any(|method| method["variant"].as_str().is_some_and(|it| it.ends_with(", shifted"))));
+    assert!(methods.iter().any(|method| method["variant"].as_str().is_some_and(|it| it.ends_with(" with shift"))));
     let sidecar: serde_json::Value = serde_json::from_slice(&sidecar).unwrap();
     let edits: Vec<ModelEdit> = serde_json::from_value(sidecar["edits"].clone()).unwrap();
     let exact: Vec<ModelEdit> = edits.into_iter().filter(|edit| !matches!(edit, ModelEdit::ReplaceBias(_))).collect();
@@ -207,7 +214,7 @@ fn rows_of_weights_are_made_alike_where_activations_have_16_bits() {
     let folder = TempDir::new().unwrap();
     let (methods, [bytes, _]) = smoothed_for("qnn-htp-a16", folder.path(), &model, "smooth", "1");
     let exponents: Vec<&str> = methods.iter().map(|method| method["variant"].as_str().unwrap()).collect();
-    assert!(matches!(exponents[..], ["0.25", "0.5", ..]), "{exponents:?}");
+    assert!(matches!(exponents[..], ["alpha 0.25", "alpha 0.5", ..]), "{exponents:?}");
     let accepted = methods.iter().find(|method| method["accepted"] == true).unwrap();
     let db = |at: usize| accepted["judged"]["sqnr_db"][at].as_f64().unwrap();
     assert!(db(1) > db(0) + 6.0, "{methods:?}");

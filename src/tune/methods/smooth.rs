@@ -104,7 +104,7 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
         for &exponent in exponents[which.saturating_sub(1)..=which].iter().rev() {
             let make = || shifted.smoothed(setup, planned, calibration, exponent);
             let make = || Ok(Variant { scalings: None, ..make()? });
-            if trial.enter(Some(format!("{exponent}, shifted")), NARROW, make)? <= 0.0 {
+            if trial.enter(Some(format!("{} with shift", alpha(exponent))), NARROW, make)? <= 0.0 {
                 break;
             }
         }
@@ -127,7 +127,12 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
 
 /// Measures an exponent. Returns its gain.
 fn enter(trial: &mut Trial, exponent: f64, smoothed: impl Fn(f64) -> Result<Variant>) -> Result<f64> {
-    trial.enter(Some(exponent.to_string()), INSERTION, || smoothed(exponent))
+    trial.enter(Some(alpha(exponent)), INSERTION, || smoothed(exponent))
+}
+
+/// Returns the name of an exponent, after the paper's: `alpha 0.85`.
+fn alpha(exponent: f64) -> String {
+    format!("alpha {exponent}")
 }
 
 /// Climbs to the exponent with the largest gain. Returns its position, and the positions that were tried.
@@ -166,7 +171,7 @@ fn choose_by_half(
     let smoothed = |exponent| inputs.smoothed(setup, planned, calibration, exponent);
     let (best, tried) = climb(&mut trial, exponents, smoothed)?;
     let (_, mut outcomes, _) = trial.finish();
-    outcomes.iter_mut().for_each(|outcome| outcome.reject_for(&exponents[best].to_string()));
+    outcomes.iter_mut().for_each(|outcome| outcome.reject_for(&alpha(exponents[best])));
     let of_others = tried.into_iter().zip(outcomes).filter(|(which, _)| *which != best);
     Ok((best, of_others.map(|(_, outcome)| outcome).collect()))
 }
