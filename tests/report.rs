@@ -131,6 +131,18 @@ fn a_histogram_has_the_range_in_use_and_those_of_all_observers() {
 }
 
 #[test]
+fn the_summary_says_what_its_figures_mean() {
+    let folder = TempDir::new().unwrap();
+    let report = calibrate(folder.path(), "report.md");
+    let row = |name: &str| report.lines().find(|line| line.starts_with(&format!("| {name} |"))).unwrap();
+    let overlap = row("overlap");
+    assert!(overlap.contains("held-out samples; the difference from before tuning has a standard deviation of 0."));
+    assert!(row("SQNR").contains("dB, mean over the outputs (signal-to-quantization-noise ratio; higher is better)"));
+    assert_eq!(row("Backend"), "| Backend | tensorrt |");
+    assert!(report.contains("An SQNR of 200 dB stands for equal values"), "{report}");
+}
+
+#[test]
 fn text_from_a_model_is_no_markup() {
     let folder = TempDir::new().unwrap();
     calibrate(folder.path(), "report.json");

@@ -111,3 +111,10 @@ def test_a_phone_needs_no_sideways_scrolling_of_the_page(page):
     page.set_viewport_size({"width": 380, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= 380
     page.set_viewport_size({"width": 1200, "height": 900})
+
+
+def test_the_details_of_methods_are_in_view(page):
+    page.set_viewport_size({"width": 1280, "height": 900})
+    table = page.locator("#methods .scroll")
+    assert table.evaluate("table => table.scrollWidth - table.clientWidth") <= 0
+    page.set_viewport_size({"width": 1200, "height": 900})

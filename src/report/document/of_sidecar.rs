@@ -102,7 +102,7 @@ fn summary(sidecar: &Sidecar, network: &NodeFacts) -> Option<Section> {
     let mut facts = Vec::new();
     let mut add = |name: &'static str, value: String| facts.push(Fact { name, value });
     add("Model", sidecar.model.file.clone());
-    add("Backend", format!("{} ({})", sidecar.scheme.backend, sidecar.scheme.source));
+    add("Backend", sidecar.scheme.backend.clone());
     if let Some(judged) = sidecar.tuning.as_ref().and_then(|tuning| tuning.judged.as_ref()) {
         let n = count(judged.n_samples, "held-out sample");
         let figures = judged.task.iter().map(|task| (&task.metric, task.figures[1], task.deviation));
@@ -110,10 +110,20 @@ fn summary(sidecar: &Sidecar, network: &NodeFacts) -> Option<Section> {
             if let Ok(metric) = metrics::by_name(metric) {
                 let decimals = metric.decimals;
                 let value = metric.with_unit(figure);
-                add(metric.title, format!("{value} (± {deviation:.decimals$} in the comparison with no change, {n})"));
+                let deviation = format!("{deviation:.decimals$}");
+                add(
+                    metric.title,
+                    format!(
+                        "{value} on {n}; the difference from before tuning has a standard deviation of {deviation}"
+                    ),
+                );
             }
         }
-        add("SQNR", format!("{:.2} dB, mean over the outputs", judged.sqnr_db[1]));
+        let db = judged.sqnr_db[1];
+        add(
+            "SQNR",
+            format!("{db:.2} dB, mean over the outputs (signal-to-quantization-noise ratio; higher is better)"),
+        );
     }
     if let Some(task) = &sidecar.task {
         add("Task", task.describe());
@@ -291,7 +301,8 @@ fn nodes(network: &NodeFacts) -> Option<Section> {
     Some(Section {
         id: "nodes",
         title: "Nodes",
-        about: "How each node of the prepared model is computed, the SQNR of its output, and why it stays float.",
+        about: "How each node of the prepared model is computed, the SQNR of its output, and why it stays float. An SQNR \
+                of 200 dB stands for equal values, -200 dB for values that are NaN or infinite.",
         body: table(columns, network.sidecar.graph.nodes.iter().enumerate().map(row).collect())?,
     })
 }
@@ -375,8 +386,8 @@ fn histograms(sidecar: &Sidecar) -> Option<Section> {
         id: "histograms",
         title: "Histograms of activations",
         about: "The values of a tensor over the calibration data, and the ranges that observers choose for it: values beyond \
-                the range that is used saturate. The tensor of which most of its width is beyond comes first. Bars are as \
-                high as the square root of their share.",
+                the range that is used saturate. The tensor whose range cuts off most comes first. Bars are as high as the \
+                square root of their share.",
         body: Body::Histograms(tensors.into_iter().map(|(_, tensor)| tensor).collect()),
     })
 }
@@ -436,7 +447,7 @@ fn weight_scales(sidecar: &Sidecar) -> Option<Section> {
         id: "weight-scales",
         title: "Scales of weights per channel",
         about: "From the lowest to the highest scale of each weight with a scale per channel. A long line is a weight whose \
-                channels reach differently far: one scale for all of them would lose the small ones.",
+                channels have very different ranges: one scale for all of them would lose the small ones.",
         body: Body::Chart(Chart {
             mark: ChartMark::Span,
             x: "weight, in the order of the graph".to_string(),
