@@ -95,7 +95,9 @@ impl Mixed {
         let Mixed { sqnr_db, agreement_percent, weight_bits, .. } = *self;
         let reached = Reached { sqnr_db, agreement_percent, goal: None, weight_bits };
         let of_goal = self.of_goal.as_ref().map(|figure| format!("{figure}, ")).unwrap_or_default();
-        format!("{}, {of_goal}SQNR {reached}", count(self.layers.len(), "layer"))
+        // Integer weights have 8 bits or fewer in most tables.
+        let float = if weight_bits > 8.0 { " (float weights count as 32)" } else { "" };
+        format!("{}, {of_goal}SQNR {reached}{float}", count(self.layers.len(), "layer"))
     }
 }
 
