@@ -41,6 +41,7 @@ fn values_are_completed_from_the_lists() {
         (&["inspect", "--backend", ""], &backends),
         (&["backends", ""], &backends),
         (&["calibrate", "--preprocess", ""], &presets),
+        (&["presets", ""], &presets),
         (&["calibrate", "--emit", ""], &formats),
         (&["export", "--format", ""], &formats),
         (&["calibrate", "--observer", ""], &observers),

@@ -5,6 +5,7 @@ use crate::support::command::{Ran, mqq, run};
 use crate::support::{GraphBuilder, noise, repository};
 use assert_cmd::Command;
 use image::{ImageFormat, RgbImage};
+use mqq::data::Preprocessing;
 use std::fs;
 use std::path::Path;
 
@@ -88,6 +89,14 @@ fn preprocessing_that_was_not_asked_for_or_has_no_effect_is_a_warning() {
     }
     let ran = run(mqq().arg("presets"));
     assert!(ran.stdout.lines().any(|line| line.starts_with("imagenet ")), "{}", ran.stdout);
+    // A preset is a file to start from.
+    let ran = run(mqq().args(["presets", "imagenet"]));
+    let [file, named] = [
+        Preprocessing::from_yaml(&ran.stdout, "imagenet.yaml").unwrap(),
+        Preprocessing { preset: None, ..Preprocessing::named("imagenet").unwrap() },
+    ];
+    assert_eq!(file, named, "{}", ran.stdout);
+    refused(mqq().args(["presets", "imagnet"]), 2, "did you mean `imagenet`?");
 }
 
 #[test]
@@ -654,6 +663,10 @@ fn errors_of_options_and_formats_have_advice() {
     let folder = TempDir::new().unwrap();
     assert_eq!(run(&mut calibrate("tensorrt", &digits(), folder.path())).code, 0);
     let sidecar = folder.path().join("digits_cnn.tensorrt.json");
+    let mut two = mqq();
+    two.arg("export").arg(&sidecar).args(["--format", "trt-cache,tidl"]);
+    let ran = refused(&mut two, 2, "--format names 2 formats, expected one");
+    assert!(ran.stderr.contains("hint: run `mqq export` once per format"), "{}", ran.stderr);
     let ran = refused(mqq().arg("export").arg(sidecar).args(["--format", "vitis"]), 1, "expected a power of two");
     assert!(ran.stderr.contains("hint: docs/formats.md lists the requirements of `vitis`"), "{}", ran.stderr);
     refused(

@@ -69,7 +69,12 @@ pub(super) fn run(args: &ExportArgs) -> Result<Exit, Failure> {
     let (Some(path), Some(name)) = (&args.sidecar, &args.format) else {
         return list(&args.print);
     };
-    let format = by_name(name).map_err(Failure::Usage)?;
+    let format = by_name(name).map_err(|error| match name.split(',').count() {
+        1 => Failure::Usage(error),
+        n => {
+            Failure::Usage(anyhow!("--format names {n} formats, expected one").hint("run `mqq export` once per format"))
+        }
+    })?;
     let output = args.output.clone().unwrap_or_else(|| path.with_extension(format.suffix));
     if format.needs_model && args.model.is_none() {
         let error = anyhow!("format `{name}` needs the float model too");

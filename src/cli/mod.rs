@@ -101,8 +101,7 @@ enum Command {
     Check(check::CheckArgs),
     /// Print a completion script for a shell
     Completions(completions::CompletionsArgs),
-    /// Write man pages
-    #[command(hide = true)]
+    /// Write man pages to a folder
     Man {
         /// An existing folder
         #[arg(value_name = "FOLDER")]

@@ -5,6 +5,7 @@ use crate::diag::{in_yaml, none_of};
 use crate::foreign;
 use anyhow::{Context, Result};
 use serde::Deserialize;
+use serde_yaml::{Mapping, Value};
 use std::fmt;
 use std::path::Path;
 use std::sync::LazyLock;
@@ -21,11 +22,33 @@ pub struct Preset {
     steps: Preprocessing,
 }
 
+/// The list of presets.
+const YAML: &str = include_str!("presets.yaml");
+
 /// Every preset in `presets.yaml`.
 pub static PRESETS: LazyLock<Vec<Preset>> =
-    LazyLock::new(|| serde_yaml::from_str(include_str!("presets.yaml")).expect("a test reads presets.yaml"));
+    LazyLock::new(|| serde_yaml::from_str(YAML).expect("a test reads presets.yaml"));
 
 impl Preset {
+    /// Returns the preset with that name.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn named(name: &str) -> Result<&'static Preset> {
+        find(name).ok_or_else(|| unknown(format_args!("preset `{name}` is unknown"), name))
+    }
+
+    /// Returns the options of the preset as the text of a YAML file for `--preprocess`.
+    ///
+    /// # Errors
+    /// If the YAML cannot be written.
+    pub fn yaml(&self) -> Result<String> {
+        let presets: Vec<Mapping> = serde_yaml::from_str(YAML)?;
+        let is_it = |preset: &&Mapping| preset.get("name").and_then(Value::as_str) == Some(self.name.as_str());
+        let steps = presets.iter().find(is_it).and_then(|preset| preset.get("steps"));
+        Ok(serde_yaml::to_string(&steps)?)
+    }
+
     /// Returns the options of the preset.
     pub fn preprocessing(&self) -> Preprocessing {
         Preprocessing { preset: Some(self.name.clone()), ..self.steps.clone() }
@@ -71,8 +94,7 @@ impl Preprocessing {
     /// If the preset does not exist.
     pub fn resolved(self) -> Result<Preprocessing> {
         let Some(name) = &self.preset else { return Ok(self) };
-        let preset = find(name).ok_or_else(|| unknown(format_args!("preset `{name}` is unknown"), name))?;
-        Ok(preset.preprocessing().overlaid(self))
+        Ok(Preset::named(name)?.preprocessing().overlaid(self))
     }
 }
 
