@@ -226,6 +226,11 @@ fn folders_for_results_are_made_and_do_not_stay_empty() {
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(output.exists() && output.with_extension("json").exists());
     assert!(ran.stdout.contains("load it with      tvm.relax.frontend.onnx.from_onnx"), "{}", ran.stdout);
+    for (backend, expected) in [("tflite-16x8", "keeps these integers; see"), ("esp-dl", "takes this model, since")] {
+        let ran = run(calibrate(backend, &digits(), folder.path()).args(["--preprocess", "half"]));
+        let line = format!("  on the target     no converter {expected}");
+        assert!(ran.code == 0 && ran.stdout.contains(&line), "{}{}", ran.stdout, ran.stderr);
+    }
 }
 
 #[test]

@@ -299,8 +299,10 @@ fn quantize(args: &QuantizeArgs, request: &Request, paths: &RunPaths) -> Result<
         lines.extend(formats.map(|(format, path)| report::line(format.name, path.display())));
         lines.push(report::line("time", format_args!("{:.2} s", summary.seconds)));
         let load = request.scheme.load.as_ref();
-        let load = load.map(|load| load.replace("{model}", &paths.output.display().to_string()));
-        lines.extend(load.map(|load| report::line("load it with", load)));
+        // Without the model's path, it is a sentence about the target.
+        let title = |load: &str| if load.contains("{model}") { "load it with" } else { "on the target" };
+        let load = load.map(|load| (title(load), load.replace("{model}", &paths.output.display().to_string())));
+        lines.extend(load.map(|(title, load)| report::line(title, load)));
         out!("{} -> {}", paths.model.display(), paths.output.display());
         lines.iter().chain(&details).for_each(|line| out!("  {line}"));
     }

@@ -42,7 +42,8 @@ pub struct Scheme {
     /// One-line description.
     #[serde(default)]
     pub description: String,
-    /// Command or call that loads the written model in the target; `{model}` stands for its path.
+    /// Command or call that loads the written model in the target, with `{model}` for its path; or a sentence on the
+    /// use of the model, without `{model}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<String>,
     /// Name of the built-in table of wider types that replaces this one for transformers and for networks that this one
