@@ -352,7 +352,7 @@ fn more_threads_than_cores_are_not_used() {
 }
 
 #[test]
-fn inspect_begins_with_shapes_and_lists_fused_nodes_where_asked() {
+fn inspect_begins_with_shapes_and_float_nodes_and_lists_tensors_where_asked() {
     let inspect = |more: &[&str]| {
         let ran = run(mqq().arg("inspect").arg(repository("fixtures/digits_cnn.onnx")).args(["-b", "tvm"]).args(more));
         assert_eq!(ran.code, 0, "{}", ran.stderr);
@@ -360,8 +360,12 @@ fn inspect_begins_with_shapes_and_lists_fused_nodes_where_asked() {
     };
     let text = inspect(&[]);
     assert!(text.contains("\n  input    input: float [N, 3, 32, 32]\n  output   logits: float [N, 10]\n"), "{text}");
-    assert!(!text.contains("fused into"), "{text}");
-    assert!(inspect(&["-v"]).contains("fused into"));
+    let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"));
+    assert!(at("\nfloat nodes (") < at("\nquantized activations ("), "{text}");
+    assert!(at(" quantize_inputs, ") < at("\nquantized weights ("), "{text}");
+    for tensors in ["fused into", "input of Conv (quantize_inputs) -> ", "  stem.0.weight\n"] {
+        assert!(!text.contains(tensors) && inspect(&["-v"]).contains(tensors), "{tensors}: {text}");
+    }
     let report: serde_json::Value = serde_json::from_str(&inspect(&["--json"])).unwrap();
     assert_eq!(report["input_types"], serde_json::json!(["float [N, 3, 32, 32]"]));
 }

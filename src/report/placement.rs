@@ -113,33 +113,23 @@ pub fn placement(
 }
 
 impl PlacementReport {
-    /// Returns the report as lines of text. Fused nodes are listed only with `verbose`.
+    /// Returns the report as lines of text. Fused nodes and quantized tensors are listed only with `verbose`.
     pub fn lines(&self, verbose: bool) -> Vec<String> {
         let mut lines = vec![String::new(), format!("for {}:", self.backend)];
         lines.extend(self.table.iter().map(|table| format!("  table {table}, because the network is a transformer")));
         lines.extend(self.prepared.iter().map(|change| format!("  prepared: {change}")));
         lines.extend(self.open_shape.iter().map(|open| format!("  shapes are not known: {open}")));
         let mut section = |title: &str, n: usize, entries: Vec<String>| {
-            lines.extend([String::new(), format!("{title} ({n}):")]);
+            let colon = if entries.is_empty() { "" } else { ":" };
+            lines.extend([String::new(), format!("{title} ({n}){colon}")]);
             lines.extend(entries.into_iter().map(|entry| format!("  {entry}")));
         };
-        let tensors = self.quantized_tensors.iter().map(|tensor| {
-            let Tensor { tensor, rule, reason, consumers, group } = tensor;
-            format!("{tensor}  [scale {group}] {reason} ({rule}) -> {}", consumers.join(", "))
-        });
-        let ops = by_operator(self.quantized_nodes.iter().map(|node| node.op_type.as_str()));
-        let ops = if ops.is_empty() { Vec::new() } else { vec![ops] };
-        section("quantized nodes", self.quantized_nodes.len(), ops);
-        section("quantized activations", self.quantized_tensors.len(), tensors.collect());
-        section("quantized weights", self.weights.len(), self.weights.clone());
-        for (title, fused) in [("fused nodes", true), ("float nodes", false)] {
-            let nodes = self.float_nodes.iter().filter(|node| node.fused == fused);
-            let lines = match fused && !verbose {
-                true => vec![by_operator(nodes.clone().map(|node| node.op_type.as_str()))],
-                false => nodes.clone().map(Node::line).collect(),
-            };
-            section(title, nodes.count(), lines.into_iter().filter(|line| !line.is_empty()).collect());
-        }
+        let one_line = |text: String| if text.is_empty() { Vec::new() } else { vec![text] };
+        let by_type = |nodes: &[&Node]| one_line(by_operator(nodes.iter().map(|node| node.op_type.as_str())));
+        let (fused, float): (Vec<&Node>, Vec<&Node>) = self.float_nodes.iter().partition(|node| node.fused);
+        let quantized: Vec<&Node> = self.quantized_nodes.iter().collect();
+        section("quantized nodes", quantized.len(), by_type(&quantized));
+        section("float nodes", float.len(), float.iter().map(|node| node.line()).collect());
         for tail in &self.detector_tails {
             let state = match tail {
                 Tail { is_float: true, .. } => "float",
@@ -158,6 +148,24 @@ impl PlacementReport {
             ];
             section("detector's tail", tail.nodes.len(), entries.into_iter().flatten().collect());
         }
+        let tensor = |tensor: &Tensor| {
+            let Tensor { tensor, rule, reason, consumers, group } = tensor;
+            format!("{tensor}  [scale {group}] {reason} ({rule}) -> {}", consumers.join(", "))
+        };
+        let (fused_nodes, tensors, weights) = match verbose {
+            true => (
+                fused.iter().map(|node| node.line()).collect(),
+                self.quantized_tensors.iter().map(tensor).collect(),
+                self.weights.clone(),
+            ),
+            false => {
+                let rules = self.quantized_tensors.iter().map(|tensor| tensor.rule.as_str());
+                (by_type(&fused), one_line(by_operator(rules)), Vec::new())
+            }
+        };
+        section("fused nodes", fused.len(), fused_nodes);
+        section("quantized activations", self.quantized_tensors.len(), tensors);
+        section("quantized weights", self.weights.len(), weights);
         lines
     }
 }

@@ -339,7 +339,9 @@ fn inspecting_shows_the_tail() {
         mqq::report::placement(model.graph.as_ref().unwrap(), &place_by(&model, &scheme_with(rules), &[]), |_| false)
     };
     let lines = report(&yolov5, "[skip_detector_tail, quantize_inputs]").lines(false);
-    let at = lines.iter().position(|line| line == "detector's tail (12):").unwrap();
+    let of = |title: &str| lines.iter().position(|line| line.starts_with(title)).unwrap();
+    let at = of("detector's tail (12):");
+    assert!(of("float nodes (") < at && at < of("quantized activations ("), "{lines:?}");
     assert_eq!(lines[at + 1], "  float, `Concat_y` joins parts of one layer's output");
     assert_eq!(lines[at + 2], "  output layers: Conv_head");
     assert!(
