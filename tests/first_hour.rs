@@ -665,6 +665,18 @@ fn ranges_that_are_given_are_counted() {
 }
 
 #[test]
+fn the_size_stands_beside_that_of_the_float_model() {
+    let (folder, model) = (TempDir::new().unwrap(), repository("fixtures/digits_cnn.onnx"));
+    let mut command = mqq();
+    command.arg("calibrate").arg(&model).args(["-b", "weight-only-int8", "--out-dir"]).arg(folder.path());
+    let ran = run(&mut command);
+    let size = |path: &Path| format!("{:.0} kB", fs::metadata(path).unwrap().len() as f64 / 1e3);
+    let [written, float] = [&folder.path().join("digits_cnn.weight-only-int8.onnx"), &model].map(|path| size(path));
+    let expected = format!("  size              {written} (float model {float})\n");
+    assert!(ran.code == 0 && ran.stdout.contains(&expected), "{}{}", ran.stdout, ran.stderr);
+}
+
+#[test]
 fn errors_of_options_and_formats_have_advice() {
     let ran = refused(mqq().args(["calibrate", "m.onnx", "-b", "tensorrt", "--limitt", "3", "--json"]), 2, "--limitt");
     let error: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();

@@ -286,6 +286,8 @@ fn quantize(args: &QuantizeArgs, request: &Request, paths: &RunPaths) -> Result<
     }
     staged.commit()?;
     summary.seconds = start.elapsed().as_secs_f64();
+    let written = RunFile::written_model("", &paths.output);
+    let n_bytes = size_of(&written[..if has_external_data { 2 } else { 1 }]);
     if !quiet {
         for warning in &summary.warnings {
             err!("warning: `{}`: {warning}", paths.model.display());
@@ -297,6 +299,8 @@ fn quantize(args: &QuantizeArgs, request: &Request, paths: &RunPaths) -> Result<
         lines.extend(paths.report.iter().map(|path| report::line("report", path.display())));
         let formats = paths.emitted.iter();
         lines.extend(formats.map(|(format, path)| report::line(format.name, path.display())));
+        let of_float = report::size(size_of(&RunFile::read_model("", &paths.model)));
+        lines.push(report::line("size", format_args!("{} (float model {of_float})", report::size(n_bytes))));
         lines.push(report::line("time", format_args!("{:.2} s", summary.seconds)));
         let load = request.scheme.load.as_ref();
         // Without the model's path, it is a sentence about the target.
@@ -306,8 +310,10 @@ fn quantize(args: &QuantizeArgs, request: &Request, paths: &RunPaths) -> Result<
         out!("{} -> {}", paths.model.display(), paths.output.display());
         lines.iter().chain(&details).for_each(|line| out!("  {line}"));
     }
-    let size = |file: RunFile| std::fs::metadata(file.path).map_or(0, |metadata| metadata.len());
-    let files = RunFile::written_model("", &paths.output).into_iter().take(if has_external_data { 2 } else { 1 });
-    let n_bytes = files.map(size).sum();
     Ok((summary, n_bytes))
+}
+
+/// Returns the size of files in bytes.
+fn size_of(files: &[RunFile]) -> u64 {
+    files.iter().map(|file| std::fs::metadata(&file.path).map_or(0, |metadata| metadata.len())).sum()
 }

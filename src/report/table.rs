@@ -48,7 +48,7 @@ fn figure(value: &Value, decimals: usize, is_shown: bool) -> Option<String> {
 }
 
 /// Returns text such as `318 kB`.
-fn size(n_bytes: u64) -> String {
+pub fn size(n_bytes: u64) -> String {
     match n_bytes as f64 {
         n if n < 1e6 => format!("{:.0} kB", n / 1e3),
         n => format!("{:.1} MB", n / 1e6),
