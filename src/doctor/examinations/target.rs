@@ -6,12 +6,14 @@ use crate::diag::{by_operator, count};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node::{multiply_adds, node_name};
 use crate::onnx::proto::GraphProto;
-use crate::place::{FloatCause, MOVES};
+use crate::place::{FloatCause, FloatNode, MOVES};
 use crate::scheme::Scheme;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Share of the multiply-adds in float that is worth a finding.
 const LEAST_SHARE: f64 = 0.05;
+/// The placement rule that leaves all but linear layers of a transformer float.
+const LINEAR_ALONE: &str = "quantize_linear_inputs_alone";
 
 /// Convolutions and matrix products that stay float.
 pub const FLOAT_OPERATORS: Examination = Examination {
@@ -52,8 +54,9 @@ pub const FLOAT_ISLANDS: Examination = Examination {
         let (Some(scheme), Some(graph)) = (facts.scheme, &facts.model.graph) else {
             return Examined::Unknown(NO_BACKEND.to_string());
         };
-        // The tables leave all but linear layers of a transformer float, and the user can do nothing about it.
-        if facts.placement.is_transformer {
+        // By design, which the user cannot change.
+        let alone = |node: &FloatNode| node.rule == LINEAR_ALONE;
+        if facts.placement.is_transformer && facts.placement.float_nodes.iter().any(alone) {
             return Examined::nothing();
         }
         let islands = islands(facts, graph, scheme);
