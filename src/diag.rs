@@ -257,13 +257,18 @@ pub fn file_name(path: &Path) -> String {
 /// Returns `did you mean …?` with the candidate nearest to `found` by edit distance. Empty if every distance is above a
 /// third of the longer word's length.
 pub fn did_you_mean<'a>(found: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
-    let n_letters = |text: &str| text.chars().count();
     let near = candidates
         .into_iter()
+        .filter(|candidate| is_near(found, candidate))
         .map(|candidate| (strsim::damerau_levenshtein(found, candidate), candidate))
-        .filter(|(distance, candidate)| 3 * distance <= n_letters(found).max(n_letters(candidate)))
         .min();
     near.map_or(String::new(), |(_, candidate)| format!("did you mean `{}`?", printable(candidate)))
+}
+
+/// Whether the edit distance of two words is at most a third of the longer word's length.
+pub fn is_near(found: &str, candidate: &str) -> bool {
+    let n_letters = found.chars().count().max(candidate.chars().count());
+    3 * strsim::damerau_levenshtein(found, candidate) <= n_letters
 }
 
 /// Returns an error with `text` and the list of valid `names`, and a hint with the name nearest to `found`.

@@ -681,6 +681,15 @@ fn errors_of_options_and_formats_have_advice() {
     let ran = refused(mqq().args(["calibrate", "m.onnx", "-b", "tensorrt", "--limitt", "3", "--json"]), 2, "--limitt");
     let error: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(error["hint"], "a similar argument exists: '--limit'");
+    for (option, tip) in [
+        ("--subset-size", "tip: --subset-size of NNCF is --limit N"),
+        ("--calibrate_method", "tip: --calibrate_method of ONNX Runtime is --observer NAME"),
+        ("--overwrite", "tip: --overwrite is not needed: results are replaced, unless --skip-existing is given"),
+        ("--smaples", "Usage: mqq calibrate [OPTIONS]"),
+    ] {
+        let ran = refused(mqq().args(["calibrate", "m.onnx", "-b", "tensorrt", option, "3"]), 2, tip);
+        assert!(!ran.stderr.contains("a similar argument"), "{}", ran.stderr);
+    }
     let folder = TempDir::new().unwrap();
     assert_eq!(run(&mut calibrate("tensorrt", &digits(), folder.path())).code, 0);
     let sidecar = folder.path().join("digits_cnn.tensorrt.json");

@@ -20,6 +20,7 @@ mod inspect;
 mod junit;
 mod options;
 mod origin;
+mod other_tools;
 mod prepare;
 mod presets;
 mod print;
@@ -33,7 +34,7 @@ mod zoo;
 mod zoo_file;
 
 use crate::data;
-use crate::diag::{Exit, WithHint, hint_or_general, place_of, quoted, text_of};
+use crate::diag::{Exit, WithHint, hint_or_general, is_near, place_of, quoted, text_of};
 use crate::guard;
 use anyhow::Context;
 use clap::builder::StyledStr;
@@ -142,24 +143,49 @@ pub fn main() -> ExitCode {
     ExitCode::from(print::finish(exit) as u8)
 }
 
-/// Removes the parser's tip to pass an unknown option as a value. Adds a tip if other commands have this option.
+/// Removes the parser's tips to pass an unknown option as a value, and of an option that is not near. Adds tips if other
+/// commands have this option, and if other quantizers have it.
 fn mend_tips(answer: &mut clap::Error) {
     let tips = match answer.remove(ContextKind::Suggested) {
         Some(ContextValue::StyledStrs(tips)) => tips,
         _ => Vec::new(),
     };
     let mut tips: Vec<StyledStr> = tips.into_iter().filter(|tip| !tip.to_string().starts_with("to pass ")).collect();
-    if let Some(ContextValue::String(option)) = answer.get(ContextKind::InvalidArg)
-        && answer.kind() == ErrorKind::UnknownArgument
-        && let Some(long) = option.strip_prefix("--")
-    {
+    let unknown = match answer.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(option)) if answer.kind() == ErrorKind::UnknownArgument => option.clone(),
+        _ => String::new(),
+    };
+    if let Some(long) = unknown.strip_prefix("--") {
+        let of_other_tool = other_tools::tip(&unknown);
+        if let Some(ContextValue::String(similar)) = answer.get(ContextKind::SuggestedArg) {
+            let similar = similar.trim_start_matches('-');
+            let is_meant = is_near(long, similar) || similar.starts_with(long) || long.starts_with(similar);
+            if !is_meant || of_other_tool.is_some() {
+                answer.remove(ContextKind::SuggestedArg);
+                // The parser's usage has the similar option.
+                let mut program = Cli::command();
+                program.build();
+                let usage = usage_of(&mut program, std::env::args().skip(1));
+                answer.insert(ContextKind::Usage, ContextValue::StyledStr(usage));
+            }
+        }
         let commands = commands_with(&Cli::command(), long);
         if !commands.is_empty() {
-            tips.push(format!("{option} is an option of {}", quoted(commands, ", ")).into());
+            tips.push(format!("{unknown} is an option of {}", quoted(commands, ", ")).into());
         }
+        tips.extend(of_other_tool.map(StyledStr::from));
     }
     if !tips.is_empty() {
         answer.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+    }
+}
+
+/// Returns the usage of the command that the arguments begin with.
+fn usage_of(command: &mut clap::Command, mut arguments: impl Iterator<Item = String>) -> StyledStr {
+    let Some(name) = arguments.next() else { return command.render_usage() };
+    match command.find_subcommand_mut(&name) {
+        Some(below) => usage_of(below, arguments),
+        None => command.render_usage(),
     }
 }
 
