@@ -15,6 +15,7 @@ pub mod mapped;
 mod metadata;
 pub mod names;
 pub mod node;
+mod other_kinds;
 mod outputs;
 mod pieces;
 pub mod proto;
@@ -33,8 +34,9 @@ pub use staged::{Staged, save};
 pub use topology::check_topology;
 pub use valid::{LAST_OPSET, check_valid};
 
+use crate::diag::WithHint;
 use crate::{foreign, guard};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use prost::Message;
 use proto::ModelProto;
 use sha2::{Digest, Sha256};
@@ -55,9 +57,13 @@ fn parse(path: &Path) -> Result<ModelProto> {
     guard::set_current_file(path);
     let file = foreign::open(path)?;
     ensure!(file.metadata()?.len() > 0, "is empty, expected an ONNX model");
-    let model = ModelProto::decode(mapped::map(&file)?)
-        .ok()
-        .context("is not an ONNX model, or is truncated: it does not parse as `ModelProto`")?;
+    let bytes = mapped::map(&file)?;
+    let Ok(model) = ModelProto::decode(bytes.clone()) else {
+        return Err(match other_kinds::of(&bytes) {
+            Some(kind) => anyhow!("is {}, expected an ONNX model", kind.name).hint(kind.hint),
+            None => anyhow!("is not an ONNX model, or is truncated: it does not parse as `ModelProto`"),
+        });
+    };
     ensure!(model.graph.is_some(), "has no graph, expected an ONNX model");
     ensure!(model.ir_version.is_some_and(|version| version > 0), "has no IR version, expected an ONNX model");
     Ok(model)
