@@ -254,27 +254,38 @@ pub fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Returns `did you mean …?` with the candidate nearest to `found` by edit distance. Empty if every distance is above a
-/// third of the longer word's length.
+/// Returns `did you mean …?` with the candidate nearest to `found` by edit distance, in any case. Empty if none is near.
 pub fn did_you_mean<'a>(found: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
     let near = candidates
         .into_iter()
         .filter(|candidate| is_near(found, candidate))
-        .map(|candidate| (strsim::damerau_levenshtein(found, candidate), candidate))
+        .map(|candidate| (distance(found, candidate), strsim::damerau_levenshtein(found, candidate), candidate))
         .min();
-    near.map_or(String::new(), |(_, candidate)| format!("did you mean `{}`?", printable(candidate)))
+    near.map_or(String::new(), |(_, _, candidate)| format!("did you mean `{}`?", printable(candidate)))
 }
 
-/// Whether the edit distance of two words is at most a third of the longer word's length.
+/// Returns the edit distance of two words in any case.
+fn distance(found: &str, candidate: &str) -> usize {
+    strsim::damerau_levenshtein(&found.to_lowercase(), &candidate.to_lowercase())
+}
+
+/// Whether the edit distance of two words in any case is at most a third of the longer word's length.
 pub fn is_near(found: &str, candidate: &str) -> bool {
     let n_letters = found.chars().count().max(candidate.chars().count());
-    3 * strsim::damerau_levenshtein(found, candidate) <= n_letters
+    3 * distance(found, candidate) <= n_letters
 }
 
-/// Returns an error with `text` and the list of valid `names`, and a hint with the name nearest to `found`.
+/// Returns an error with `text` and the list of valid `names`, and a hint with the name nearest to `found`, or with the
+/// names that have `found` before a hyphen.
 pub fn none_of<'a>(text: impl fmt::Display, found: &str, names: impl IntoIterator<Item = &'a str>) -> anyhow::Error {
     let names: Vec<&str> = names.into_iter().collect();
-    anyhow::anyhow!("{text}, expected one of: {}", names.join(", ")).hint(did_you_mean(found, names))
+    let error = anyhow::anyhow!("{text}, expected one of: {}", names.join(", "));
+    let of_family = |name: &&str| name.strip_prefix(found).is_some_and(|rest| rest.starts_with('-'));
+    let family: Vec<String> = names.iter().copied().filter(of_family).map(|name| format!("`{name}`")).collect();
+    match did_you_mean(found, names) {
+        near if near.is_empty() && !family.is_empty() => error.hint(format!("did you mean {}?", family.join(" or "))),
+        near => error.hint(near),
+    }
 }
 
 /// Returns the error `text`, with a suggestion where serde's `message` lists the valid names.

@@ -2,8 +2,8 @@
 
 use anyhow::{Context, anyhow};
 use mqq::diag::{
-    WithHint, copy_of, did_you_mean, explain, explain_with_hint, hint_of, hint_or_general, in_plain_words, place_of,
-    printable,
+    WithHint, copy_of, did_you_mean, explain, explain_with_hint, hint_of, hint_or_general, in_plain_words, none_of,
+    place_of, printable,
 };
 
 #[test]
@@ -12,9 +12,12 @@ fn suggests_only_what_is_near() {
     assert_eq!(did_you_mean("tensort", names), "did you mean `tensorrt`?");
     assert_eq!(did_you_mean("tensor", names), "did you mean `tensorrt`?");
     assert_eq!(did_you_mean("rbg", names), "did you mean `rgb`?");
+    assert_eq!(did_you_mean("RGB", names), "did you mean `rgb`?");
     for far in ["openvino", "trt", "nope", "x", ""] {
         assert_eq!(did_you_mean(far, names), "", "{far}");
     }
+    let family = none_of("none", "trt", ["trt-cache", "trt-json", "ncnn"]);
+    assert_eq!(hint_of(&family), "did you mean `trt-cache` or `trt-json`?");
 }
 
 #[test]

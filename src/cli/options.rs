@@ -66,7 +66,7 @@ fn option<T: DeserializeOwned>(text: &str) -> Result<T, String> {
 impl PreprocessArgs {
     /// Returns the preprocessing file; `None` for a preset.
     pub fn file(&self) -> Option<RunFile> {
-        let is_preset = |name: &&str| PRESETS.iter().any(|preset| preset.name == **name);
+        let is_preset = |name: &&str| PRESETS.iter().any(|preset| preset.name.eq_ignore_ascii_case(name));
         let file = self.preprocess.as_deref().filter(|name| !is_preset(name));
         file.map(|file| RunFile::new("preprocessing", Path::new(file)))
     }

@@ -172,12 +172,15 @@ fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<f64>
     Ok(Option::<Numbers<true>>::deserialize(deserializer)?.map(|numbers| numbers.0))
 }
 
-/// Parses the value of an option as written in YAML: a [`Resize`], [`Filter`], [`Crop`], [`Color`] or [`Layout`].
+/// Parses the value of an option as written in YAML, or in another case: a [`Resize`], [`Filter`], [`Crop`], [`Color`]
+/// or [`Layout`].
 ///
 /// # Errors
 /// If the value is unknown; the message lists the valid ones.
 pub fn parse_option<T: DeserializeOwned>(text: &str) -> Result<T> {
-    T::deserialize(StrDeserializer::<ValueError>::new(text))
+    let of = |text: &str| T::deserialize(StrDeserializer::<ValueError>::new(text));
+    of(text)
+        .or_else(|error| of(&text.to_lowercase()).map_err(|_| error))
         .map_err(|error| in_plain_words(&error.to_string()))
         .map_err(|message| suggesting(&message, &message))
 }

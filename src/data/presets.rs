@@ -56,7 +56,7 @@ impl Preset {
 }
 
 impl Preprocessing {
-    /// Returns the preset with that name, or the options in the YAML file at that path.
+    /// Returns the preset with that name, in any case, or the options in the YAML file at that path.
     ///
     /// # Errors
     /// If there is neither, or the file has an unknown key or a wrong value. The message says file, line and key.
@@ -99,7 +99,7 @@ impl Preprocessing {
 }
 
 fn find(name: &str) -> Option<&'static Preset> {
-    PRESETS.iter().find(|preset| preset.name == name)
+    PRESETS.iter().find(|preset| preset.name.eq_ignore_ascii_case(name))
 }
 
 fn unknown(what: fmt::Arguments, found: &str) -> anyhow::Error {

@@ -40,6 +40,9 @@ impl Resize {
         };
         Ok(match (name, value) {
             ("none", None) => Resize::None,
+            (size, None) if size.starts_with(|c: char| c.is_ascii_digit()) && size.contains('x') => {
+                bail!("found `{size}`, expected `exact={size}`, height x width, or a number for the shorter side")
+            }
             (number, None) if number.starts_with(|c: char| c.is_ascii_digit()) => {
                 Resize::ShortSide(Some(pixels(number)?))
             }
@@ -54,6 +57,9 @@ impl Resize {
             ("letterbox_centered" | "letterbox-centered", None) => Resize::LetterboxCentered,
             (name, Some(_)) if Resize::NAMES.contains(&name) => {
                 bail!("`{text}`: `{name}` takes no value")
+            }
+            ("stretch" | "stretched", _) => {
+                bail!("found `{text}`, expected `exact`, which stretches an image to the input's size, or `exact=HxW`")
             }
             // The wording is that of serde's message, so that the same hint is found.
             (name, _) => {

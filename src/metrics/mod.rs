@@ -75,14 +75,19 @@ pub const METRICS: &[Metric] = &[
     MASK_IOU, COCO_MAP, MIOU, NEIGHBOURS, MAP_SQNR, SSIM, PCK, CHARACTERS,
 ];
 
-/// Finds a metric by its name.
+/// Finds a metric by its name in any case.
 ///
 /// # Errors
 /// If there is no such metric. The message lists the names.
 pub fn by_name(name: &str) -> Result<Metric> {
-    let unknown =
-        || none_of(format_args!("metric `{name}` is unknown"), name, METRICS.iter().map(|metric| metric.name));
-    METRICS.iter().copied().find(|metric| metric.name == name).ok_or_else(unknown)
+    let found = METRICS.iter().copied().find(|metric| metric.name.eq_ignore_ascii_case(name));
+    found.ok_or_else(|| {
+        let words = name.replace(['-', '_'], " ");
+        let is_title = |metric: &&Metric| metric.title.replace('-', " ").eq_ignore_ascii_case(&words);
+        // A title is what figures are printed with.
+        let meant = METRICS.iter().find(is_title).map_or(name, |metric| metric.name);
+        none_of(format_args!("metric `{name}` is unknown"), meant, METRICS.iter().map(|metric| metric.name))
+    })
 }
 
 /// Returns the metric that evaluates changes of a network by its task; `None` if the head is not known.

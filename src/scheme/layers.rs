@@ -44,8 +44,11 @@ impl TablePlace {
         if let Some(table) = named.iter().find(|table| is_called(table)) {
             return Ok(TablePlace::BuiltIn(table.name, table.yaml));
         }
-        Err(anyhow!("backend `{name}` is unknown, expected a built-in one or the path of a YAML file")
-            .hint(similar(&named, &lower)))
+        let file = [format!("{name}.yaml"), format!("{name}.yml")]
+            .into_iter()
+            .find(|file| !name.is_empty() && folder.unwrap_or(Path::new("")).join(file).is_file());
+        let hint = file.map_or_else(|| similar(&named, &lower), |file| format!("did you mean the file `{file}`?"));
+        Err(anyhow!("backend `{name}` is unknown, expected a built-in one or the path of a YAML file").hint(hint))
     }
 
     fn label(&self) -> String {
@@ -104,6 +107,9 @@ fn named(tables: Tables) -> Vec<Named> {
     tables.iter().map(of).collect()
 }
 
+/// Names of types that other tools take where mqq takes a backend.
+const TYPES: &[&str] = &["int4", "int8", "int16", "uint4", "uint8", "uint16", "fp8", "fp16", "float16", "bf16"];
+
 /// Returns a hint at tables with a name similar to `unknown`, or with a word in the description that begins with
 /// `unknown`.
 fn similar(tables: &[Named], unknown: &str) -> String {
@@ -111,6 +117,9 @@ fn similar(tables: &[Named], unknown: &str) -> String {
     let near = did_you_mean(unknown, names);
     if unknown.is_empty() {
         return "`mqq backends` lists them".to_string();
+    }
+    if TYPES.contains(&unknown) {
+        return "a backend is a runtime or a chip instead of a type: `mqq backends` lists them".to_string();
     }
     if !near.is_empty() {
         return near;

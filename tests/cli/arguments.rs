@@ -206,6 +206,7 @@ fn only_what_is_near_is_suggested() {
         ("tensort", "did you mean `tensorrt`?"),
         ("tidll", "did you mean `tidl`?"),
         ("nope", "`mqq backends` lists them"),
+        ("int8", "a backend is a runtime or a chip instead of a type: `mqq backends` lists them"),
         ("xyz", "`mqq backends` lists them"),
     ] {
         let ran = run(mqq().args(["backends", found]));
@@ -213,6 +214,9 @@ fn only_what_is_near_is_suggested() {
         assert!(ran.stderr.ends_with(&format!("\nhint: {hint}\n")), "{}", ran.stderr);
     }
     let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("mynpu.yaml"), "name: mynpu\nextends: tensorrt\n").unwrap();
+    let ran = run(mqq().args(["backends", "mynpu"]).current_dir(&folder));
+    assert!(ran.code == 2 && ran.stderr.contains("hint: did you mean the file `mynpu.yaml`?"), "{}", ran.stderr);
     let ran = run(calibrate("fixtures/digits_cnn.onnx", "trt", folder.path()).args(["--observer", "kurtosis"]));
     assert!(ran.code == 2 && !ran.stderr.contains("did you mean"), "{}", ran.stderr);
 }

@@ -69,6 +69,7 @@ fn names_are_presets_or_files() {
         assert_eq!(named.clone().resolved().unwrap(), named);
         assert!(!preset.description.is_empty());
     }
+    assert_eq!(Preprocessing::named("ImageNet").unwrap(), Preprocessing::named("imagenet").unwrap());
     let folder = folder();
     let path = folder.path().join("p.yaml");
     fs::write(&path, "color: bgr").unwrap();
@@ -105,6 +106,12 @@ fn options_are_read_by_their_names() {
     assert_eq!(yaml("resize: 256").unwrap().resize, Some(Resize::ShortSide(Some(256))));
     assert_eq!(parse_option::<Layout>("nhwc").unwrap(), Layout::Nhwc);
     assert_eq!(parse_option::<Crop>("center").unwrap(), Crop::Center);
+    assert_eq!(parse_option::<Layout>("NCHW").unwrap(), Layout::Nchw);
+    assert_eq!(parse_option::<Color>("BGR").unwrap(), Color::Bgr);
+    let found = explain(&parse_option::<Resize>("256x256").unwrap_err());
+    assert!(found.starts_with("found `256x256`, expected `exact=256x256`"), "{found}");
+    let found = explain(&parse_option::<Resize>("stretch").unwrap_err());
+    assert!(found.starts_with("found `stretch`, expected `exact`"), "{found}");
     let found = explain(&parse_option::<Filter>("bilinar").unwrap_err());
     assert!(found.ends_with("\nhint: did you mean `bilinear`?"), "{found}");
 }

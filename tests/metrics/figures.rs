@@ -4,7 +4,7 @@ use super::{
     Compared, INF, NAN, Pair, about, assert_near, compared, db, figure, first, labelled, measured, of_outputs, scores,
 };
 use mqq::metrics::{
-    AGREEMENT, Better, COSINE, EQUAL, EvaluatedOutput, MAX_DB, MAX_ERROR, METRICS, SQNR, TOP1, TOP1_DROP, by_name,
+    AGREEMENT, Better, COSINE, EQUAL, EvaluatedOutput, F1, MAX_DB, MAX_ERROR, METRICS, SQNR, TOP1, TOP1_DROP, by_name,
     relative_error, relative_error_db,
 };
 
@@ -18,6 +18,11 @@ fn every_metric_is_found_by_its_name() {
     let names = METRICS.iter().map(|metric| metric.name).collect::<Vec<_>>().join(", ");
     assert_eq!(format!("{error:#}"), format!("metric `sqnrs` is unknown, expected one of: {names}"));
     assert_eq!(mqq::diag::hint_of(&error), "did you mean `sqnr`?");
+    assert!(by_name("F1").unwrap() == F1);
+    for (printed, name) in [("top-1", "top1"), ("largest difference", "max-error"), ("drop_of_top-1", "top1-drop")] {
+        let hint = format!("did you mean `{name}`?");
+        assert_eq!(mqq::diag::hint_of(&by_name(printed).unwrap_err()), hint);
+    }
 }
 
 #[test]
