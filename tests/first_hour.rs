@@ -231,6 +231,9 @@ fn folders_for_results_are_made_and_do_not_stay_empty() {
         let line = format!("  on the target     no converter {expected}");
         assert!(ran.code == 0 && ran.stdout.contains(&line), "{}{}", ran.stdout, ran.stderr);
     }
+    let ran = run(&mut calibrate("tensorrt", &digits(), &folder.path().join("my models")));
+    assert!(ran.stdout.contains("load it with      trtexec --onnx='/"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("/my models/digits_cnn.tensorrt.onnx' --saveEngine"), "{}", ran.stdout);
 }
 
 #[test]
@@ -767,6 +770,7 @@ fn a_pattern_or_an_output_that_matches_nothing_has_advice() {
         (&["--exclude", "conv"][..], "operator type of the model: did you mean `Conv`?"),
         (&["--exclude", "Conv,Gemm"], "give one option per pattern, not a list with commas"),
         (&["--only", "/Concatt"], "did you mean `/Concat`?"),
+        (&["--exclude", "/stem/.*"], "of the model: patterns are globs: `*stem*` matches "),
         (&["--outputs", "/Concat"], "hint: that is a node; its output is `/Concat_output_0`"),
     ] {
         let found = of(extra);

@@ -197,6 +197,17 @@ impl Quantizing<'_> {
     }
 }
 
+/// Returns the text of a table's `load` with the model's path, which is quoted for a shell where the text does not quote
+/// it.
+fn with_model(load: &str, model: &Path) -> String {
+    let path = model.display().to_string();
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+=:,@%".contains(c);
+    match load.contains("\"{model}\"") || path.chars().all(is_plain) {
+        true => load.replace("{model}", &path),
+        false => load.replace("{model}", &format!("'{}'", path.replace('\'', r"'\''"))),
+    }
+}
+
 /// Returns the output paths of all models.
 fn paths(
     args: &QuantizeArgs,
@@ -305,8 +316,7 @@ fn quantize(args: &QuantizeArgs, request: &Request, paths: &RunPaths) -> Result<
         let load = request.scheme.load.as_ref();
         // Without the model's path, it is a sentence about the target.
         let title = |load: &str| if load.contains("{model}") { "load it with" } else { "on the target" };
-        let load = load.map(|load| (title(load), load.replace("{model}", &paths.output.display().to_string())));
-        lines.extend(load.map(|(title, load)| report::line(title, load)));
+        lines.extend(load.map(|load| report::line(title(load), with_model(load, &paths.output))));
         out!("{} -> {}", paths.model.display(), paths.output.display());
         lines.iter().chain(&details).for_each(|line| out!("  {line}"));
     }

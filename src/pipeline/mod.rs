@@ -444,6 +444,17 @@ fn warning_of_little(planned: &PlannedModel, value_info: &ValueInfos, scheme: &S
     ))
 }
 
+/// Returns advice on a pattern that matches nothing but is a part of nodes' names, or a regular expression.
+fn advice_on_glob(pattern: &str, graph: &GraphProto) -> Option<String> {
+    let text = pattern.trim_matches(|c: char| "^$.*/".contains(c));
+    let is_literal = text.len() > 2 && text.chars().all(|c| c.is_alphanumeric() || "/._-:".contains(c));
+    let n = graph.node.iter().filter(|node| is_literal && node_name(node).contains(text)).count();
+    match n {
+        0 => pattern.contains(".*").then(|| "patterns are globs, where `*` alone stands for any text".to_string()),
+        n => Some(format!("patterns are globs: `*{text}*` matches {}", count(n, "node"))),
+    }
+}
+
 /// Adds warnings that no stage has given.
 fn add_warnings(planned: &mut PlannedModel, calibration: &CalibrationStatistics, selection: &Selection) -> Result<()> {
     let PlannedModel { model, placement, plan, warnings, .. } = planned;
@@ -459,8 +470,8 @@ fn add_warnings(planned: &mut PlannedModel, calibration: &CalibrationStatistics,
         let advice = match (same, pattern.contains(',') && !pattern.contains('{')) {
             (Some(name), _) => format!(": did you mean `{name}`?"),
             (None, true) => ": give one option per pattern, not a list with commas".to_string(),
-            (None, false) => Some(did_you_mean(&pattern, names))
-                .filter(|it| !it.is_empty())
+            (None, false) => advice_on_glob(&pattern, graph)
+                .or_else(|| Some(did_you_mean(&pattern, names)).filter(|it| !it.is_empty()))
                 .map_or(String::new(), |it| format!(": {it}")),
         };
         warnings.push(format!("`{pattern}` matches no node name and no operator type of the model{advice}"));
