@@ -7,6 +7,7 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::path::Path;
+use std::sync::OnceLock;
 
 /// An error with a hint. Its text does not include the hint.
 #[derive(Debug)]
@@ -71,6 +72,20 @@ const GENERAL_HINTS: [(&[&str], &str); 6] = [
     ),
 ];
 
+/// The command that runs, for the general hint.
+static COMMAND: OnceLock<String> = OnceLock::new();
+
+/// Sets the command that the general hint names; only the first call has an effect.
+pub fn set_command(command: &str) {
+    let _ = COMMAND.set(command.to_string());
+}
+
+/// Adds a hint to an error that has neither its own nor that of the operating system's error.
+pub fn or_hint(error: anyhow::Error, hint: &str) -> anyhow::Error {
+    let has_hint = !hint_of(&error).is_empty() || system_error(&format!("{error:#}")).is_some();
+    if has_hint { error } else { error.hint(hint) }
+}
+
 /// Returns the hint of an error. Without one, the operating system's error or the extension of the last file at the
 /// beginning of the error's text, as in "`m.onnx`: `d.npz`: …", selects a general hint.
 pub fn hint_or_general(error: &anyhow::Error) -> String {
@@ -89,9 +104,13 @@ pub fn hint_or_general(error: &anyhow::Error) -> String {
     let is_about = |(files, _): &&(&[&str], &str)| ending.as_deref().is_some_and(|ending| files.contains(&ending));
     // An error about an option is not one about the file before it.
     let of_file = GENERAL_HINTS.iter().find(is_about).filter(|_| !rest.starts_with("--")).map(|(_, hint)| *hint);
-    of_file
-        .unwrap_or("`mqq help COMMAND` lists the options; docs/guide.md and docs/troubleshooting.md explain them")
-        .to_string()
+    of_file.map_or_else(
+        || {
+            let command = COMMAND.get().map_or("COMMAND", String::as_str);
+            format!("`mqq help {command}` lists the options; docs/guide.md and docs/troubleshooting.md explain them")
+        },
+        str::to_string,
+    )
 }
 
 /// Returns a place without the index of a sample: `data.npy` of `data.npy[3]`.

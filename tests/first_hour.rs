@@ -722,6 +722,41 @@ fn errors_of_options_and_formats_have_advice() {
 }
 
 #[test]
+fn hints_are_about_the_option_or_the_file_that_is_wrong() {
+    let folder = TempDir::new().unwrap();
+    let write = |name: &str, text: &str| {
+        fs::write(folder.path().join(name), text).unwrap();
+        folder.path().join(name).into_os_string().into_string().unwrap()
+    };
+    let steps = write("steps.yaml", "zzz: rgb\n");
+    let head = write("head.yaml", "tusk: detect\n");
+    let statistics = write("s.mqqs", "x");
+    let model = write("q.onnx", "x");
+    let numbers = "hint: separate the numbers of an option by commas, without spaces";
+    for (extra, code, expected) in [
+        (&["--scale", "0"][..], 2, "`scale` is 0, expected a finite number other than 0\nhint: `mqq help calibrate`"),
+        (&["--mean", "0.485", "0.456", "0.406"], 2, numbers),
+        (&["--preprocess", steps.as_str()], 1, "hint: docs/guide.md lists the keys of preprocessing\n"),
+        (&["--head", head.as_str(), "--effort", "1"], 1, "hint: docs/tasks.md lists the keys of heads\n"),
+        (
+            &["--ranges-from", model.as_str()],
+            1,
+            "hint: the sidecar of a quantized model is the .json file beside it: `q.json`",
+        ),
+        (&["--ranges-from", statistics.as_str()], 1, "hint: `mqq solve --stats FILE` quantizes from them\n"),
+        (&["--strict", "--limit", "2"], 3, "hint: without --strict, the model is written despite warnings\n"),
+    ] {
+        let mut command = mqq();
+        command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx")).args(["-b", "tensorrt", "--data"]);
+        refused(command.arg(digits()).arg("--out-dir").arg(folder.path()).args(extra), code, expected);
+    }
+    let models = [repository("fixtures/digits_cnn.onnx"), repository("fixtures/digits_cnn.onnx")];
+    let mut compare = mqq();
+    compare.arg("compare").args(models).arg("--data").arg(digits()).args(["--mean", "0.5", "0.5", "0.5"]);
+    refused(&mut compare, 2, "tip: separate the numbers of an option by commas");
+}
+
+#[test]
 fn inputs_and_outputs_in_another_order_are_paired_by_name() {
     let folder = TempDir::new().unwrap();
     let mut graph = GraphBuilder::new(17);

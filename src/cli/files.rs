@@ -14,12 +14,17 @@ pub enum DataOption {
     HasNot,
 }
 
-/// Returns an error if a data file is given as a model, or a model is given twice.
+/// The hint at numbers that the shell has split.
+pub const COMMAS: &str = "separate the numbers of an option by commas, without spaces: --mean 0.485,0.456,0.406";
+
+/// Returns an error if a data file or a number is given as a model, or a model is given twice.
 pub fn check_models<'a>(models: impl IntoIterator<Item = &'a PathBuf>, option: DataOption) -> Result<()> {
     let mut places = BTreeSet::new();
     for model in models {
         let hint = || if option == DataOption::Has { quote(model) } else { String::new() };
         ensure!(!data::is_data(model), anyhow!("`{}` is data, expected a model", model.display()).hint(hint()));
+        let is_number = model.to_str().is_some_and(|text| text.parse::<f64>().is_ok()) && !model.exists();
+        ensure!(!is_number, anyhow!("`{}` is a number, expected a model", model.display()).hint(COMMAS));
         ensure!(
             places.insert(model.canonicalize().unwrap_or_else(|_| model.clone())),
             "`{}` is given twice, expected different models",

@@ -34,7 +34,7 @@ mod zoo;
 mod zoo_file;
 
 use crate::data;
-use crate::diag::{Exit, WithHint, hint_or_general, is_near, place_of, quoted, text_of};
+use crate::diag::{Exit, WithHint, hint_or_general, is_near, place_of, quoted, set_command, text_of};
 use crate::guard;
 use anyhow::Context;
 use clap::builder::StyledStr;
@@ -174,6 +174,8 @@ fn mend_tips(answer: &mut clap::Error) {
             tips.push(format!("{unknown} is an option of {}", quoted(commands, ", ")).into());
         }
         tips.extend(of_other_tool.map(StyledStr::from));
+    } else if unknown.parse::<f64>().is_ok() {
+        tips.push(files::COMMAS.into());
     }
     if !tips.is_empty() {
         answer.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
@@ -235,6 +237,9 @@ fn guarded(cli: Cli) -> Exit {
 }
 
 fn run(cli: Cli) -> Exit {
+    if let Some(command) = std::env::args().nth(1) {
+        set_command(&command);
+    }
     let json = match &cli.command {
         Command::Calibrate(args) => args.quantize.print.json,
         Command::Solve(args) => args.quantize.print.json,

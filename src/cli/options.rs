@@ -76,11 +76,12 @@ impl PreprocessArgs {
         let base = match &self.preprocess {
             Some(name) => Preprocessing::named(name).map_err(|error| {
                 let is_file = scheme::is_path(name) || Path::new(name).is_file();
-                if is_file { Failure::Failed(error) } else { Failure::Usage(error) }
+                let keys = "docs/guide.md lists the keys of preprocessing";
+                if is_file { Failure::Failed(diag::or_hint(error, keys)) } else { Failure::Usage(error) }
             })?,
             None => Preprocessing::default(),
         };
-        Ok(base.overlaid(Preprocessing {
+        let preprocessing = base.overlaid(Preprocessing {
             preset: None,
             resize: self.resize,
             filter: self.filter,
@@ -91,7 +92,9 @@ impl PreprocessArgs {
             mean: self.mean.clone(),
             std: self.std.clone(),
             layout: self.layout,
-        }))
+        });
+        preprocessing.check_numbers().map_err(Failure::Usage)?;
+        Ok(preprocessing)
     }
 }
 
@@ -200,10 +203,11 @@ pub(super) fn wider_table(scheme: &Scheme, switches: &[String], sets: &[String])
 
 /// Returns the table of `backend`, with switches and changes applied.
 pub(super) fn resolve_backend(backend: &str, switches: &[String], sets: &[String]) -> Result<Scheme, Failure> {
+    let with_hint = |error| diag::or_hint(error, "docs/backends.md lists the keys of tables");
     if scheme::is_path(backend) {
-        backends::resolve(backend)?;
+        backends::resolve(backend).map_err(with_hint)?;
     }
-    backends::resolve_with(backend, switches, sets).map_err(Failure::Usage)
+    backends::resolve_with(backend, switches, sets).map_err(|error| Failure::Usage(with_hint(error)))
 }
 
 /// Patterns that select the nodes to quantize.
@@ -277,7 +281,7 @@ impl TaskArgs {
         let task = task.transpose().map_err(Failure::Usage)?;
         let resolved = |head: &str| {
             heads::resolve(head).map_err(|error| match heads::is_path(head) {
-                true => Failure::Failed(error),
+                true => Failure::Failed(diag::or_hint(error, "docs/tasks.md lists the keys of heads")),
                 false => Failure::Usage(error.context("--head")),
             })
         };

@@ -264,7 +264,8 @@ fn quantize(args: &QuantizeArgs, request: &Request, paths: &RunPaths) -> Result<
     let details = if args.verbose { report::details(&outcome) } else { Vec::new() };
     let mut summary = Summary::new(&outcome, &request.scheme.name, 0.0);
     if args.strict && !summary.warnings.is_empty() {
-        return Err(Strict { model: paths.model.display().to_string(), warnings: summary.warnings }.into());
+        let strict = Strict { model: paths.model.display().to_string(), warnings: summary.warnings };
+        return Err(anyhow::Error::new(strict).hint("without --strict, the model is written despite warnings"));
     }
     let Outcome { model, prepared, tail, has_external_data, mut sidecar, plan, .. } = outcome;
     // Frees memory: the model holds the plan's integers, too.

@@ -53,6 +53,18 @@ pub struct ImportedRanges {
 /// If the file has none of these formats or is invalid. The message starts with the path.
 pub fn read(path: &Path) -> Result<ImportedRanges> {
     let file = file_name(path);
+    let wrong = match path.extension().and_then(|ending| ending.to_str()) {
+        Some("onnx") => {
+            let sidecar = file_name(&path.with_extension("json"));
+            let hint = format!("the sidecar of a quantized model is the .json file beside it: `{sidecar}`");
+            Some(("is a model", hint))
+        }
+        Some("mqqs") => Some(("has statistics of data", "`mqq solve --stats FILE` quantizes from them".to_string())),
+        _ => None,
+    };
+    if let Some((found, hint)) = wrong {
+        return Err(anyhow!("`{}`: {found}, expected ranges of activations", path.display()).hint(hint));
+    }
     let read = || -> Result<ImportedRanges> {
         let bytes = foreign::read(path)?;
         let text = String::from_utf8(bytes).ok().with_context(unknown)?;
