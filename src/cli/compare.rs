@@ -181,8 +181,6 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
     for warning in compared.warnings.iter().filter(|_| !quiet) {
         err!("warning: {warning}");
     }
-    for missed in &missed {
-        err!("gate missed: {missed}");
-    }
+    print::missed(&missed, task.is_some());
     Ok(if missed.is_empty() { Exit::Done } else { Exit::Quality })
 }

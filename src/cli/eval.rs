@@ -110,6 +110,6 @@ pub(super) fn run(args: &EvalArgs) -> Result<Exit, Failure> {
         evaluation_lines(&report).iter().for_each(|line| out!("{line}"));
     }
     warnings.iter().filter(|_| !quiet).for_each(|warning| err!("warning: {warning}"));
-    missed.iter().for_each(|missed| err!("gate missed: {missed}"));
+    print::missed(&missed, report.task.is_some());
     Ok(if missed.is_empty() { Exit::Done } else { Exit::Quality })
 }

@@ -4,6 +4,7 @@
 //! code is unchanged. Other write errors, such as a full disk, turn [`Exit::Done`] into [`Exit::Failed`] at the end.
 
 use crate::diag::{Exit, escaped, explain_with_hint, is_unprintable, printable, text_of};
+use crate::metrics::{AGREEMENT, Metric, MissedGate};
 use crate::progress::Tick;
 use crate::report::JsonObject;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -65,6 +66,22 @@ macro_rules! err {
 /// Prints an error, and each of its hints on its own line.
 pub fn error(error: &anyhow::Error) {
     STDERR.lines(&format!("error: {}", explain_with_hint(error)));
+}
+
+/// Prints missed gates, and a hint where no output has the metric.
+pub fn missed(missed: &[MissedGate], is_task_known: bool) {
+    missed.iter().for_each(|missed| err!("gate missed: {missed}"));
+    let is_any = |is: &dyn Fn(Metric) -> bool| {
+        missed.iter().any(|missed| missed.tensor.is_none() && missed.value.is_none() && is(missed.metric))
+    };
+    if !is_task_known && is_any(&|metric| metric.task.is_some()) {
+        err!("hint: --head names the head that decodes the outputs, --task the task (docs/tasks.md)");
+    }
+    if is_any(&|metric| metric == AGREEMENT) {
+        err!(
+            "hint: --task classify takes outputs as class scores; row-agreement is for several rows, such as one per token"
+        );
+    }
 }
 
 /// Prints an object as JSON on stdout, with its `schema_version`.

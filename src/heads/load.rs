@@ -28,7 +28,7 @@ pub fn resolve(head: &str) -> Result<Head> {
     let found = BUILT_IN.iter().find(|(known, _)| *known == name);
     let unknown = || none_of(format_args!("head `{head}` is unknown"), head, names());
     let (name, yaml) = found.ok_or_else(unknown)?;
-    parse(yaml, name)
+    Ok(Head { alias: (head != *name).then(|| head.to_string()), ..parse(yaml, name)? })
 }
 
 /// Whether the text for a head is the path of a file.
@@ -59,5 +59,5 @@ fn parse(yaml: &str, file: &str) -> Result<Head> {
     };
     let decoding = decoding.map_err(in_file)?;
     decoding.kind().check().map_err(wrong)?;
-    Ok(Head { name: file.to_string(), decoding })
+    Ok(Head { name: file.to_string(), alias: None, decoding })
 }

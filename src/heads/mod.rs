@@ -99,6 +99,8 @@ pub struct TaskHead {
 pub struct Head {
     /// Name of the head, or path of its file.
     pub name: String,
+    /// The other name that the user gave.
+    pub alias: Option<String>,
     /// Decoding of the outputs, by task.
     pub decoding: Decoding,
 }
@@ -180,6 +182,9 @@ impl TaskHead {
     /// If an output is missing or has another shape.
     pub fn check_fit(&self, outputs: &[OutputView]) -> Result<()> {
         let fits = self.head.decoding.kind().fits(outputs, self.input);
-        fits.with_context(|| format!("head `{}`", self.head.name))
+        fits.with_context(|| match &self.head.alias {
+            Some(alias) => format!("head `{alias}` ({})", self.head.name),
+            None => format!("head `{}`", self.head.name),
+        })
     }
 }

@@ -345,7 +345,15 @@ fn a_named_task_makes_class_scores() {
     let tensor = mqq::onnx::tensor::from_f32("x", &[1, 4], &[0.1, 0.2, 0.5, 0.4]).unwrap();
     fs::write(&data, prost::Message::encode_to_vec(&tensor)).unwrap();
     let gate = ["--fail-under", "agreement=90"];
-    assert_eq!(compare([&float, &float], &data, &gate).code, 3);
+    let ran = compare([&float, &float], &data, &gate);
+    let hint = "\nhint: --task classify takes outputs as class scores; row-agreement is for several rows";
+    assert!(ran.code == 3 && ran.stderr.contains(hint), "{}", ran.stderr);
+    let ran = compare([&float, &float], &data, &["--fail-under", "f1=0.5"]);
+    let hint =
+        "gate missed: F1 was not measured, expected 0.5 or more\nhint: --head names the head that decodes the outputs";
+    assert!(ran.code == 3 && ran.stderr.contains(hint), "{}", ran.stderr);
+    let ran = compare([&float, &float], &data, &["--head", "picodet"]);
+    assert!(ran.code == 1 && ran.stderr.contains("head `picodet` (ppyoloe): "), "{}", ran.stderr);
     let ran = compare([&float, &float], &data, &[&gate[..], &["--task", "classify"]].concat());
     assert!(ran.code == 0 && ran.stdout.contains("agreement 100.0 %"), "{} {}", ran.stdout, ran.stderr);
 }
