@@ -186,12 +186,7 @@ fn from_npz(path: &Path, inputs: &[InputSpec]) -> Result<Vec<Column>> {
     let mut archive = Archive::open(path)?;
     let mut columns = Vec::with_capacity(inputs.len());
     for input in inputs {
-        let Some(name) = archive.name_for(&input.name, inputs.len() == 1).map(str::to_string) else {
-            let found = || archive.names.iter().map(String::as_str);
-            return Err(anyhow!("has no array for input `{}`, found {}", input.name, names(found()))
-                .hint(did_you_mean(&input.name, found())));
-        };
-        let array = archive.member(&name).with_context(|| format!("array `{name}`"))?;
+        let array = archive.array_for(&input.name, inputs.len() == 1)?;
         let found = array.header.shape.clone();
         columns.push(Column::new(Storage::Array(array), &found, input)?);
     }

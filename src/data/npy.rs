@@ -3,7 +3,7 @@
 //! Source: NumPy, `numpy.lib.format`; versions 1 to 3.
 
 use super::array::Element;
-use crate::diag::WithHint;
+use crate::diag::{WithHint, did_you_mean};
 use crate::foreign;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use npyz::npz::NpzArchive;
@@ -232,10 +232,24 @@ impl Archive {
 
     /// Returns the name of the array for an input: the array of the same name, or the only array if the model has one
     /// input.
-    pub fn name_for(&self, input: &str, is_only_input: bool) -> Option<&str> {
+    fn name_for(&self, input: &str, is_only_input: bool) -> Option<&str> {
         let own = self.names.iter().find(|name| *name == input);
         let only = self.names.first().filter(|_| is_only_input && self.names.len() == 1);
         own.or(only).map(String::as_str)
+    }
+
+    /// Reads the header of the array for an input.
+    ///
+    /// # Errors
+    /// If there is no such array, or it cannot be read. The message names the input or the array.
+    pub fn array_for(&mut self, input: &str, is_only_input: bool) -> Result<Stored> {
+        let Some(name) = self.name_for(input, is_only_input).map(str::to_string) else {
+            let found = || self.names.iter().map(String::as_str);
+            let quoted: Vec<String> = found().map(|name| format!("`{name}`")).collect();
+            let list = if quoted.is_empty() { "nothing".to_string() } else { quoted.join(", ") };
+            return Err(anyhow!("has no array for input `{input}`, found {list}").hint(did_you_mean(input, found())));
+        };
+        self.member(&name).with_context(|| format!("array `{name}`"))
     }
 
     /// Reads the header of the array `name`, which is one of `names`.

@@ -61,7 +61,8 @@ impl SeenShapes {
 /// [`Dataset::open`](super::Dataset::open) reports files that cannot be read or do not fit.
 ///
 /// # Errors
-/// If images have several sizes and the preprocessing does not name the one size that all are fitted to.
+/// If images have several sizes and the preprocessing does not name the one size that all are fitted to, or an array
+/// that an open input needs is missing or cannot be read.
 pub fn add_shapes(
     sources: &[String],
     open: &[OpenInput],
@@ -73,6 +74,7 @@ pub fn add_shapes(
     let specs: Vec<InputSpec> = open.iter().map(spec).collect();
     let (mut seen, mut of_images, mut n_samples) = (SeenShapes::default(), SeenShapes::default(), 0);
     let of_image = image_shape(open, n_inputs, preprocessing)?;
+    let mut wrong: Option<anyhow::Error> = None;
     for source in sources {
         let mut visit = |found| {
             if limit.is_some_and(|limit| n_samples >= limit) {
@@ -90,7 +92,13 @@ pub fn add_shapes(
                 Found::Bad(..) => return,
             };
             let of_input = |(input, spec): (&OpenInput, &InputSpec)| {
-                let array = array_shape(&path, input, n_inputs).ok().flatten()?;
+                let array = match array_shape(&path, input, n_inputs) {
+                    Ok(array) => array?,
+                    Err(error) => {
+                        wrong.get_or_insert_with(|| error.context(format!("`{}`", path.display())));
+                        return None;
+                    }
+                };
                 let shape = sample_shape(&array, spec)?;
                 let n = array.iter().product::<usize>().checked_div(shape.iter().product())?;
                 Some((shape, n))
@@ -110,7 +118,13 @@ pub fn add_shapes(
             "give the size that the network runs at, as --resize exact=HxW, or as the input's shape with --shape",
         ));
     }
-    if let Some(largest) = seen.largest.as_ref().or(of_images.largest.as_ref()) {
+    let largest = seen.largest.as_ref().or(of_images.largest.as_ref());
+    if let Some(wrong) = wrong
+        && largest.is_none_or(|largest| largest.shapes.iter().any(Option::is_none))
+    {
+        return Err(wrong);
+    }
+    if let Some(largest) = largest {
         let named = open.iter().map(|input| input.name.clone()).zip(&largest.shapes);
         shapes.extend(named.filter_map(|(name, shape)| Some((name, shape.clone()?))));
     }
@@ -173,11 +187,7 @@ fn array_shape(path: &Path, input: &OpenInput, n_inputs: usize) -> Result<Option
         return Ok(None);
     }
     match sources::extension(path).as_str() {
-        "npz" => {
-            let mut archive = Archive::open(path)?;
-            let name = archive.name_for(&input.name, n_inputs == 1).map(str::to_string);
-            name.map(|name| Ok(archive.member(&name)?.header.shape)).transpose()
-        }
+        "npz" => Ok(Some(Archive::open(path)?.array_for(&input.name, n_inputs == 1)?.header.shape)),
         "pb" => tensor::shape(&pb::read(path)?.0).map(Some),
         _ => Ok(Some(Stored::open(path)?.header.shape)),
     }
