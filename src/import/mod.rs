@@ -43,6 +43,8 @@ pub struct ImportedRanges {
     pub file: String,
     /// [`RangeReader::name`].
     pub format: &'static str,
+    /// File name of the model that the ranges are of, if the file has it.
+    pub model: Option<String>,
     /// Ranges by tensor.
     pub ranges: BTreeMap<String, GivenRange>,
 }
@@ -72,7 +74,8 @@ pub fn read(path: &Path) -> Result<ImportedRanges> {
         let contents = Contents { text, json };
         let Some(reader) = READERS.iter().find(|reader| (reader.recognizes)(&contents)) else { bail!(unknown()) };
         let ranges = (reader.read)(&contents)?;
-        Ok(ImportedRanges { file, format: reader.name, ranges })
+        let model = contents.json.as_ref().and_then(|json| json["model"]["file"].as_str());
+        Ok(ImportedRanges { file, format: reader.name, model: model.map(str::to_string), ranges })
     };
     read().with_context(|| format!("`{}`", path.display()))
 }
@@ -86,16 +89,25 @@ impl ImportedRanges {
     /// Checks that the file has ranges for all tensors of `wanted`.
     ///
     /// # Errors
-    /// If the file lacks ranges; the message lists the tensors.
+    /// If the file lacks ranges; the message names the first tensors.
     pub fn ensure_all<'a>(&self, wanted: impl Iterator<Item = &'a str>) -> Result<()> {
-        let missing: Vec<&str> = wanted.filter(|name| !self.ranges.contains_key(*name)).collect();
+        const MAX_NAMED: usize = 5;
+        let (found, missing): (Vec<&str>, Vec<&str>) = wanted.partition(|name| self.ranges.contains_key(*name));
         let Some(first) = missing.first() else { return Ok(()) };
+        let mut list: Vec<String> = missing.iter().take(MAX_NAMED).map(|name| format!("`{name}`")).collect();
+        if missing.len() > MAX_NAMED {
+            list.push(format!("and {} more", missing.len() - MAX_NAMED));
+        }
+        let of_model = self.model.as_ref().map_or(String::new(), |model| format!(" of `{model}`"));
         let hint = match did_you_mean(first, self.ranges.keys().map(String::as_str)) {
+            _ if found.is_empty() => {
+                "the file is of another model: --ranges-from takes ranges of the same model".to_string()
+            }
             hint if hint.is_empty() => "add --data to calibrate the tensors that the file lacks".to_string(),
             hint => format!("{hint} add --data to calibrate the tensors that the file lacks"),
         };
         Err(anyhow!(
-            "`{}` ({}) has no range for {} of the tensors to quantize: {}",
+            "`{}` ({}{of_model}) has no range for {} of the tensors to quantize: {}",
             self.file,
             self.format,
             missing.len(),

@@ -63,6 +63,17 @@ fn a_range_that_is_missing_is_an_error_or_calibrated() {
     assert!(ran.stderr.contains("has no range for 1 of the tensors"), "{}", ran.stderr);
     assert!(ran.stderr.contains(&format!("did you mean `{name}x`?")), "{}", ran.stderr);
     assert!(files(out.path()).is_empty());
+    let other = folder.path().join("other.json");
+    let text = fs::read_to_string(&sidecar).unwrap();
+    let mut record: serde_json::Value = serde_json::from_str(&text).unwrap();
+    record["model"]["file"] = "other.onnx".into();
+    for encoding in record["activation_encodings"].as_array_mut().unwrap() {
+        encoding["name"] = format!("other_{}", encoding["name"].as_str().unwrap()).into();
+    }
+    fs::write(&other, record.to_string()).unwrap();
+    let ran = run(digits("tensorrt", out.path()).arg("--ranges-from").arg(&other));
+    assert!(ran.stderr.contains("`other.json` (sidecar of `other.onnx`) has no range for 11 of"), "{}", ran.stderr);
+    assert!(ran.stderr.contains(", and 6 more\nhint: the file is of another model"), "{}", ran.stderr);
     done(with_data(digits("tensorrt", out.path()).arg("--ranges-from").arg(&ranges)));
     assert!(fs::read(out.path().join("digits_cnn.tensorrt.onnx")).unwrap() == expected);
 }
