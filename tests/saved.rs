@@ -376,6 +376,11 @@ fn statistics_are_shown_and_compared() {
     let bgr = collected(folder.path(), "dark.mqqs", &model, &["--scale", "1/510"]);
     let same = json(mqq().args(["stats", "diff"]).arg(&one).arg(&one));
     assert!(same["differences"].as_array().unwrap().iter().all(|it| it["distance"] == 0.0));
+    let text = run(mqq().args(["stats", "diff"]).arg(&one).arg(&one)).stdout;
+    assert!(text.starts_with("equal: ") && text.ends_with(" tensors with the same values\n"), "{text}");
+    let text = run(mqq().args(["stats", "diff", "--limit", "2"]).arg(&one).arg(&bgr)).stdout;
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines.len() == 4 && lines[1].starts_with("distance tensor "), "{text}");
     let different = json(mqq().args(["stats", "diff", "--limit", "2"]).arg(&one).arg(&bgr));
     let different = different["differences"].as_array().unwrap();
     assert_eq!(different.len(), 2);

@@ -161,18 +161,27 @@ fn diff(args: &DiffArgs) -> Result<Exit, Failure> {
         let (one, other) = (args.one.display(), args.other.display());
         return Err(Failure::Failed(anyhow!("`{other}`: has no tensor in common with `{one}`")));
     }
+    let n_tensors = differences.len();
+    let differs = |it: &&TensorDifference| it.distance != 0.0 || it.observed[0] != it.observed[1];
+    let n_different = differences.iter().filter(differs).count();
     differences.truncate(args.limit);
     if args.json {
         print::object(DifferencesReport { differences })?;
         return Ok(Exit::Done);
     }
+    if n_different == 0 {
+        out!("equal: {} with the same values", count(n_tensors, "tensor"));
+        return Ok(Exit::Done);
+    }
+    out!("other values in {n_different} of {}", count(n_tensors, "tensor"));
     let width = differences.iter().map(|it| it.tensor.chars().count()).max().unwrap_or(0);
-    for it in &differences {
+    out!("{:<8} {:<width$} range", "distance", "tensor");
+    for it in differences.iter().filter(differs) {
         let [one, other] = it.observed.map(|range| match range {
             Some([min, max]) => format!("{min:.4} to {max:.4}"),
             None => "no values".to_string(),
         });
-        out!("{:.4} {:<width$} {one} -> {other}", it.distance, it.tensor);
+        out!("{:<8.4} {:<width$} {one} -> {other}", it.distance, it.tensor);
     }
     Ok(Exit::Done)
 }
