@@ -279,6 +279,12 @@ fn what_cannot_work_is_an_error_of_usage_before_the_data_is_read() {
         ("tensorrt", &["--raise-to", "float"], "--raise-to"),
         ("tensorrt", &["--target-sqnr", "30", "--raise-to", "flaot"], "did you mean `float`?"),
         ("tensorrt", &["--keep-float", "1", "--raise-to", "float"], "expected --target, --target-sqnr"),
+        (
+            "tensorrt",
+            &["--target", "top1=50"],
+            "hint: `agreement` compares with the float model; `mqq compare --labels`",
+        ),
+        ("tensorrt", &["--target", "coco-map=0.5"], "--target: metric `coco-map` needs labels, expected one without"),
         ("tensorrt", &["--target-sqnr", "nan"], "expected 200 dB or less for metric `sqnr`"),
         ("tensorrt", &["--bits-budget", "few"], "expected a number"),
         ("tensorrt", &["--max-drop", "-1"], "expected 0 to 100 percent"),

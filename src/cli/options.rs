@@ -5,9 +5,9 @@
 use super::{Failure, complete};
 use crate::backends;
 use crate::data::{Color, Crop, Filter, Layout, PRESETS, Preprocessing, Resize, parse_number, parse_option};
-use crate::diag;
+use crate::diag::{self, WithHint};
 use crate::heads::{self, HeadRequest, TaskName};
-use crate::metrics::{self, ChannelAxes, METRICS};
+use crate::metrics::{self, COCO_MAP, ChannelAxes, METRICS, MetricBound, TOP1, TOP1_DROP};
 use crate::mixed::{Goal, Wanted};
 use crate::onnx::RunFile;
 use crate::onnx::inputs::Shapes;
@@ -434,9 +434,23 @@ impl MixedArgs {
     /// `scheme` if the goal needs it.
     ///
     /// # Errors
-    /// If the goal is of another task than `head`, there is no data, or [`Wanted::new`] refuses the goal.
+    /// If the goal needs labels or is of another task than `head`, there is no data, or [`Wanted::new`] refuses the
+    /// goal.
     pub fn resolve(&self, scheme: &mut Scheme, has_data: bool, head: &mut HeadRequest) -> Result<Option<Wanted>> {
-        let target = self.target.as_deref().map(metrics::MetricBound::parse).transpose().context("--target")?;
+        let target = self.target.as_deref().map(MetricBound::parse).transpose().context("--target")?;
+        if let Some(MetricBound { metric, .. }) = target
+            && [TOP1, TOP1_DROP, COCO_MAP].contains(&metric)
+        {
+            let error = anyhow!(
+                "--target: metric `{}` needs labels, expected one without: quantization takes no labels",
+                metric.name
+            );
+            let instead = if metric == COCO_MAP { "f1" } else { "agreement" };
+            return Err(error.hint(format!(
+                "`{instead}` compares with the float model; `mqq compare --labels` measures `{}`",
+                metric.name
+            )));
+        }
         let goals = [
             self.keep_float.map(Goal::keep_float),
             self.target_sqnr.map(|db| Goal::target(metrics::SQNR, db)),
