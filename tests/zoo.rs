@@ -141,7 +141,14 @@ fn a_missed_gate_of_a_model_is_code_3() {
     assert_eq!(statuses(&report), pairs(&expected));
     assert!(report["results"][1]["error"].as_str().unwrap().contains("expected 0.9999 or more"), "{report}");
     assert!(report["results"][0]["compared"]["outputs"].is_array());
-    assert!(fs::read_to_string(junit).unwrap().contains("<failure message=\"output `"));
+    let gates = report["results"][0]["gates"].as_array().unwrap();
+    assert_eq!((&gates[1]["metric"], &gates[1]["bound"]), (&"agreement".into(), &90.0.into()));
+    let figure = format!("overlap {:.3}", gates[0]["value"].as_f64().unwrap());
+    let junit = fs::read_to_string(junit).unwrap();
+    assert!(junit.contains("<failure message=\"output `"), "{junit}");
+    assert!(junit.contains(&format!("<system-out>{figure}, gate 0.5&#10;agreement ")), "{junit}");
+    let ran = folder.run(&["a.onnx"], &[]);
+    assert!(ran.stdout.contains(&format!("  {figure}, agreement ")), "{}", ran.stdout);
     assert!(folder.at("out/b.openvino.onnx").exists(), "a gate is a verdict on a result that is there");
 }
 
@@ -215,6 +222,11 @@ fn a_file_of_a_zoo_with_an_error_is_named() {
         assert!(ran.code == code && ran.stderr.contains(text), "{zoo}: {}: {}", ran.code, ran.stderr);
         assert!(!folder.at("out").exists());
     }
+    let folder = Folder::new(&ZOO.replace("  data: images\n", ""));
+    let ran = folder.run(&["a.onnx"], &[]);
+    assert!(ran.stderr.contains("a.onnx`: --data is missing, expected samples"), "{}", ran.stderr);
+    let ran = folder.run(&["images"], &[]);
+    assert!(ran.code == 2 && ran.stderr.contains("images`: is a directory, expected models"), "{}", ran.stderr);
     let folder = Folder::new(&format!("{ZOO}  'x*': {{}}\n"));
     let ran = folder.run(&["a.onnx"], &[]);
     assert!(ran.stderr.contains("`x*` matches no model"), "{}", ran.stderr);

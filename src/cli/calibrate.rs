@@ -12,7 +12,7 @@ use super::results::RunPaths;
 use super::zoo::{self, ZooArgs};
 use crate::calibrate::{CalibrationOptions, SKIPPING};
 use crate::data;
-use crate::diag::Exit;
+use crate::diag::{Exit, WithHint};
 use crate::import;
 use crate::onnx::{RunFile, check_outputs};
 use crate::pipeline::Request;
@@ -131,6 +131,10 @@ impl CalibrateArgs {
 pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Failure> {
     if let Some(path) = args.zoo.file() {
         check_models(&args.models, DataOption::Has).map_err(Failure::Usage)?;
+        if let Some(folder) = args.models.iter().find(|model| model.is_dir()) {
+            let error = anyhow!("`{}`: is a directory, expected models", folder.display());
+            return Err(Failure::Usage(error.hint(format!("name its models: {}", folder.join("*.onnx").display()))));
+        }
         let (n_threads, print) = (args.samples.threads.n(), &args.quantize.print);
         return zoo::run(&args.zoo, path, &args.models, n_threads, print);
     }

@@ -1,5 +1,6 @@
 //! Results as JUnit XML: a suite for each backend, a case for each model.
 
+use crate::report;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -39,7 +40,11 @@ fn case(backend: &str, result: &Value) -> String {
         Some("missed") => format!("<failure message=\"{message}\">{hint}</failure>"),
         Some("failed") => format!("<error message=\"{message}\">{hint}</error>"),
         Some("skipped") => "<skipped message=\"results are up to date\"/>".to_string(),
-        _ => String::new(),
+        _ => {
+            let of_gate = |(figure, bound): (String, String)| format!("{figure}, gate {bound}\n");
+            let gates: String = report::gates(result).into_iter().map(of_gate).collect();
+            if gates.is_empty() { gates } else { format!("<system-out>{}</system-out>", escaped(gates.trim_end())) }
+        }
     };
     let time = seconds(result);
     format!("    <testcase classname=\"{backend}\" name=\"{model}\" time=\"{time:.3}\">{inner}</testcase>\n")

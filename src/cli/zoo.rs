@@ -9,6 +9,7 @@ use super::print::{self, err, out};
 use super::zoo_file::{Entry, ZooFile};
 use super::{ErrorReport, Failure, junit};
 use crate::diag::{Exit, count, explain_with_hint, file_name, text_of};
+use crate::metrics::MetricBound;
 use crate::onnx::{RunFile, Staged, check_outputs};
 use crate::report;
 use anyhow::{Context, Result};
@@ -296,7 +297,12 @@ fn one(at: usize, entry: &Entry, threads: usize, process: &AtomicU32) -> Finishe
                 Some(mut object) if object["results"].is_array() => {
                     object["results"].as_array_mut().map(std::mem::take).unwrap_or_default()
                 }
-                Some(object) => vec![with_model(object, &model)],
+                Some(object) => {
+                    if !messages.contains(&model) {
+                        messages = messages.replacen("error: ", &format!("error: `{model}`: "), 1);
+                    }
+                    vec![with_model(object, &model)]
+                }
                 None => {
                     messages += &format!("error: `{model}`: its run ended early: {}\n", ran.status);
                     vec![failed(format!("`{model}`: its run ended early: {}", ran.status))]
@@ -349,6 +355,9 @@ fn gates(entry: &Entry, result: &mut Value, threads: &str, process: &AtomicU32, 
             if let Some(object) = compared.as_object_mut() {
                 ["schema_version", "float", "quantized"].iter().for_each(|key| drop(object.remove(*key)));
             }
+            if failed.is_none() {
+                result["gates"] = Value::Array(gate_figures(entry, &compared));
+            }
             result["compared"] = compared;
             match (exit_of(status), failed) {
                 (Exit::Done, _) => return Exit::Done,
@@ -363,6 +372,21 @@ fn gates(entry: &Entry, result: &mut Value, threads: &str, process: &AtomicU32, 
     };
     (result["status"], result["error"]) = (json!(status), json!(error));
     exit
+}
+
+/// Returns the gates of a model, each with the worst figure of all outputs, if it was measured.
+fn gate_figures(entry: &Entry, compared: &Value) -> Vec<Value> {
+    let of_gate = |MetricBound { metric, bound }: MetricBound| {
+        let outputs = compared["outputs"].as_array().into_iter().flatten();
+        let figures = outputs.chain([&compared["task"]]).filter_map(|it| it["metrics"][metric.name].as_f64());
+        let value = figures.reduce(|a, b| metric.worse(a, b));
+        let mut gate = json!({ "metric": metric, "bound": bound });
+        if let Some(value) = value {
+            gate["value"] = json!(value);
+        }
+        gate
+    };
+    entry.gates.iter().filter_map(|gate| MetricBound::parse(gate).ok()).map(of_gate).collect()
 }
 
 /// The outcome of a process.

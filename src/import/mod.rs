@@ -94,10 +94,10 @@ impl ImportedRanges {
         const MAX_NAMED: usize = 5;
         let (found, missing): (Vec<&str>, Vec<&str>) = wanted.partition(|name| self.ranges.contains_key(*name));
         let Some(first) = missing.first() else { return Ok(()) };
-        let mut list: Vec<String> = missing.iter().take(MAX_NAMED).map(|name| format!("`{name}`")).collect();
-        if missing.len() > MAX_NAMED {
-            list.push(format!("and {} more", missing.len() - MAX_NAMED));
-        }
+        let others = match missing.len().saturating_sub(MAX_NAMED) {
+            0 => String::new(),
+            n => format!(", and {n} more"),
+        };
         let of_model = self.model.as_ref().map_or(String::new(), |model| format!(" of `{model}`"));
         let hint = match did_you_mean(first, self.ranges.keys().map(String::as_str)) {
             _ if found.is_empty() => {
@@ -107,11 +107,11 @@ impl ImportedRanges {
             hint => format!("{hint} add --data to calibrate the tensors that the file lacks"),
         };
         Err(anyhow!(
-            "`{}` ({}{of_model}) has no range for {} of the tensors to quantize: {}",
+            "`{}` ({}{of_model}) has no range for {} of the tensors to quantize: {}{others}",
             self.file,
             self.format,
             missing.len(),
-            quoted(&missing, ", ")
+            quoted(missing.iter().take(MAX_NAMED), ", ")
         )
         .hint(hint))
     }

@@ -29,7 +29,7 @@ pub use placement::{PlacementReport, placement};
 pub use rules::{Verbosity, findings};
 pub use sarif::{CheckedFile, sarif};
 pub use statistics::{StatisticsReport, TensorDifference, TensorReport, differences, statistics};
-pub use table::{size, table};
+pub use table::{gates, size, table};
 pub use tensors::{SwitchAdvice, TensorFigures, TensorsReport, tensor_lines, tensors};
 
 use crate::diag::{by_count, by_operator, count};

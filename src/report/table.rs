@@ -24,6 +24,10 @@ const COLUMNS: &[TableColumn] = &[
         let metric = metrics::by_name(task["metric"].as_str()?).ok()?;
         Some(format!("{} {}", metric.title, metric.with_unit(task["figures"][1].as_f64()?)))
     }),
+    ("gates", |result| {
+        let gates: Vec<String> = gates(result).iter().map(|(text, _)| text.clone()).collect();
+        Some(gates.join(", ")).filter(|text| !text.is_empty())
+    }),
     ("on integers", |result| Some(format!("{:.1} %", 100.0 * result["summary"]["integer_share"].as_f64()?))),
     ("size", |result| Some(size(result["n_bytes"].as_u64()?))),
     ("time", |result| Some(format!("{:.1} s", result["summary"]["seconds"].as_f64()?))),
@@ -33,6 +37,16 @@ const COLUMNS: &[TableColumn] = &[
         Some(by_count(counts.collect())).filter(|text| !text.is_empty())
     }),
 ];
+
+/// Returns the gates of a result that have a figure: the metric with its figure, and the bound.
+pub fn gates(result: &Value) -> Vec<(String, String)> {
+    let of_gate = |gate: &Value| {
+        let metric = metrics::by_name(gate["metric"].as_str()?).ok()?;
+        let [value, bound] = [gate["value"].as_f64()?, gate["bound"].as_f64()?];
+        Some((format!("{} {}", metric.title, metric.with_unit(value)), format!("{bound}")))
+    };
+    result["gates"].as_array().into_iter().flatten().filter_map(of_gate).collect()
+}
 
 /// Returns the figures on held-out samples; null without figures.
 fn judged(result: &Value) -> &Value {
