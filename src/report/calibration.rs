@@ -213,6 +213,7 @@ fn by_rule(rule: &str, moves: &str) -> String {
     match rule {
         "selection" => "by --exclude or --only".to_string(),
         "mixed_precision" => format!("by {moves}"),
+        "channel_scales" => "inserted to scale channels".to_string(),
         rule => format!("by rule {rule}"),
     }
 }

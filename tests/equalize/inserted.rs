@@ -2,7 +2,7 @@
 
 use super::{calibrate, factors, same_bits};
 use crate::support::command::{mqq, run};
-use crate::support::{Attr, GraphBuilder, noise, outputs, value_info};
+use crate::support::{Attr, GraphBuilder, noise, outputs, repository, value_info};
 use mqq::backends;
 use mqq::equalize::{groups_of_inserted, insertable, with_inserted};
 use mqq::onnx::edit::{InsertedMul, edited};
@@ -113,6 +113,11 @@ fn inserted_scales_pay_are_written_and_made_again() {
     let again = folder.path().join("two.onnx");
     inserted(&model, &again, &["--threads", "2", "--emit", "deploy"]);
     assert!(std::fs::read(&again).unwrap() == written[0]);
+    let mut text = mqq();
+    text.arg("calibrate").arg(&model).args(["-b", "tensorrt", "--methods", "insert-scales", "--preprocess", "half"]);
+    text.arg("--data").arg(repository("calib_data/calib")).arg("-o").arg(folder.path().join("text.onnx"));
+    let ran = run(&mut text);
+    assert!(ran.stdout.contains("1 Mul (inserted to scale channels)"), "{}", ran.stdout);
     let exported = folder.path().join("exported.onnx");
     let mut command = mqq();
     command.arg("export").arg(output.with_extension("json")).args(["--format", "deploy", "-o"]).arg(&exported);

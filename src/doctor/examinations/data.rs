@@ -124,7 +124,8 @@ pub const ONE_CLASS: Examination = Examination {
         of_data(facts, |data| {
             let classes: Vec<usize> = data.samples.iter().filter_map(|sample| sample.class).collect();
             let (Some(n_classes), Some(first)) = (data.n_classes, classes.first()) else {
-                return Examined::Unknown("the network has no class scores".to_string());
+                let reason = "the outputs are not taken as class scores; --task classify says that they are";
+                return Examined::Unknown(reason.to_string());
             };
             if classes.len() < LEAST_SAMPLES {
                 return Examined::Unknown(format!("{} are too few", count(classes.len(), "sample")));
