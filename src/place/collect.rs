@@ -5,8 +5,8 @@ use super::gates::SKIP_FUSED_GATES;
 use super::outputs::QUANTIZE_OUTPUTS;
 use super::trace::{BINARY, POINTWISE};
 use super::{
-    ActivationQuantizer, BiasQuantizer, Draft, Edge, FloatCause, FloatNode, Placement, WeightQuantizer, node_name,
-    softmax,
+    ActivationQuantizer, BiasQuantizer, Draft, Edge, FloatCause, FloatNode, NOT_SELECTED, Placement, WeightQuantizer,
+    node_name, softmax,
 };
 use crate::onnx::node;
 use crate::onnx::proto::NodeProto;
@@ -217,7 +217,11 @@ impl<'a> Draft<'a> {
                 Some(Mark { rule, reason }) => {
                     let is_gate = *rule == SKIP_FUSED_GATES.name;
                     let layer = if is_gate { self.fuses_into(node_idx, true) } else { None };
-                    let cause = layer.map_or(FloatCause::Rule, FloatCause::Fused);
+                    let is_passed = reason == NOT_SELECTED && POINTWISE.contains(&node.op_type());
+                    let cause = match self.why_untouched(node_idx) {
+                        fused @ FloatCause::Fused(_) if is_passed => fused,
+                        _ => layer.map_or(FloatCause::Rule, FloatCause::Fused),
+                    };
                     FloatNode { node: node_idx, cause, rule, reason: reason.clone() }
                 }
                 None => {

@@ -274,6 +274,10 @@ impl Placement {
     }
 }
 
+/// The reason of a node that --only does not select. An activation function behind a quantized layer is fused all the
+/// same.
+const NOT_SELECTED: &str = "not selected by --only";
+
 /// Nodes that the user excludes or selects, by node name, glob over node names, or operator type; and facts about
 /// tensors.
 #[derive(Debug, Clone, Default)]
@@ -353,7 +357,7 @@ impl Selection {
             return Some(format!("excluded by `{}`", pattern.text));
         }
         let kept = self.only.is_empty() || self.only.iter().any(|pattern| pattern.matches(node));
-        (!kept).then(|| "not selected by --only".to_string())
+        (!kept).then(|| NOT_SELECTED.to_string())
     }
 }
 

@@ -9,6 +9,11 @@ fn a_part_of_the_nodes_makes_a_valid_model() {
     let mut command = calibrate("fixtures/digits_old.onnx", "xint8", folder.path());
     let ran = run(command.args(["--effort", "0", "--only", "Conv"]));
     assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let mut command = calibrate("fixtures/digits_cnn.onnx", "tensorrt", folder.path());
+    let ran = run(command.args(["--effort", "0", "--only", "Conv"]));
+    let line = |title: &str| ran.stdout.lines().find(|line| line.trim_start().starts_with(title)).unwrap_or_default();
+    assert!(line("fused ").contains(" Relu") && line("fused ").contains(" Clip"), "{}", ran.stdout);
+    assert!(line("float ").contains("1 MaxPool") && !line("float ").contains("6 Relu"), "{}", ran.stdout);
 }
 
 #[test]
