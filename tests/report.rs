@@ -2,6 +2,8 @@
 
 use crate::support::command::{mqq, run};
 use crate::support::repository;
+use mqq::matching::MatchKind;
+use mqq::report::{TensorFigures, TensorsReport, tensor_lines};
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
@@ -20,6 +22,40 @@ fn calibrate_with(folder: &Path, report: &str, options: &[&str]) -> String {
     let ran = run(&mut command);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     fs::read_to_string(folder.join(report)).unwrap()
+}
+
+#[test]
+fn errors_that_add_up_are_told() {
+    let row = |sqnr_db: f64, added_sqnr_db: f64| TensorFigures {
+        tensor: "r".to_string(),
+        quantized_tensor: "r".to_string(),
+        matched_by: MatchKind::Name,
+        layer: Some("c".to_string()),
+        operators: vec!["Conv".to_string()],
+        sqnr_db: Some(sqnr_db),
+        added_sqnr_db: Some(added_sqnr_db),
+        cosine: 1.0,
+        max_difference: None,
+        saturated_percent: None,
+        dead_channels: None,
+        n_channels: None,
+    };
+    let last_line = |rows: Vec<TensorFigures>| {
+        let report = TensorsReport {
+            n_samples: 8,
+            look_first: vec!["r".to_string()],
+            advice: None,
+            rows,
+            unmatched: Vec::new(),
+            added_failed: None,
+        };
+        tensor_lines(&report).pop().unwrap()
+    };
+    let advice =
+        "try: mqq calibrate --effort 2 (each layer alone leaves 31.50 dB or more, all together leave 12.60 dB)";
+    assert_eq!(last_line(vec![row(28.5, 31.5), row(12.6, 33.6)]), advice);
+    assert!(!last_line(vec![row(28.5, 31.5), row(21.0, 33.6)]).starts_with("try: "));
+    assert!(!last_line(vec![row(28.5, 29.5), row(12.6, 33.6)]).starts_with("try: "));
 }
 
 const SECTIONS: &[&str] = &[

@@ -11,6 +11,8 @@ use serde_with::skip_serializing_none;
 const N_FIRST: usize = 5;
 /// SQNR of a layer alone, in dB, below which an option is advised.
 const ADVICE_DB: f64 = 30.0;
+/// SQNR of a tensor in the quantized network, in dB, below which effort is advised where no layer alone is to blame.
+const TOGETHER_DB: f64 = 20.0;
 /// Share of saturated values above which a range is too narrow, in percent.
 const SATURATED_PERCENT: f64 = 0.1;
 /// Ratio of the largest absolute value to the root mean square above which a range is too wide for its values.
@@ -179,6 +181,16 @@ pub fn tensor_lines(report: &TensorsReport) -> Vec<String> {
     lines.extend(report.added_failed.iter().map(|reason| format!("layers could not be run alone: {reason}")));
     if let Some(SwitchAdvice { option, value, reason }) = &report.advice {
         lines.push(format!("try: mqq calibrate {option} {value} ({reason})"));
+    }
+    let lowest = |db: fn(&TensorFigures) -> Option<f64>| report.rows.iter().filter_map(db).reduce(f64::min);
+    if let (Some(together), Some(alone)) = (lowest(|row| row.sqnr_db), lowest(|row| row.added_sqnr_db))
+        && together < TOGETHER_DB
+        && alone >= ADVICE_DB
+    {
+        let [together, alone] = [together, alone].map(|db| SQNR.with_unit(db));
+        lines.push(format!(
+            "try: mqq calibrate --effort 2 (each layer alone leaves {alone} or more, all together leave {together})"
+        ));
     }
     lines
 }
