@@ -265,7 +265,7 @@ fn a_file_of_another_kind_is_named() {
         (&b"version https://git-lfs.github.com/spec/v1\noid sha256:a\nsize 1\n"[..], "is a Git LFS pointer"),
         (b"\x1c\0\0\0TFL3\x14\0\x20\0", "is a TFLite model"),
         (b"PK\x03\x04\x14\0\0\0", "is a ZIP archive"),
-        (b"\x89HDF\r\n\x1a\n\0\0", "is an HDF5 file"),
+        (b"\x89HDF\r\n\x1a\n\0\0\0\0", "is an HDF5 file"),
         (b"<?xml version=\"1.0\"?><net/>", "is an XML file"),
         (b"<!DOCTYPE html><html></html>", "is an HTML page"),
         (b"hello", "is not an ONNX model, or is truncated"),

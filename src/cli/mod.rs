@@ -165,7 +165,8 @@ fn mend_tips(answer: &mut clap::Error) {
                 // The parser's usage has the similar option.
                 let mut program = Cli::command();
                 program.build();
-                let usage = usage_of(&mut program, std::env::args().skip(1));
+                let arguments = std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned());
+                let usage = usage_of(&mut program, arguments);
                 answer.insert(ContextKind::Usage, ContextValue::StyledStr(usage));
             }
         }
@@ -237,8 +238,8 @@ fn guarded(cli: Cli) -> Exit {
 }
 
 fn run(cli: Cli) -> Exit {
-    if let Some(command) = std::env::args().nth(1) {
-        set_command(&command);
+    if let Some(command) = std::env::args_os().nth(1) {
+        set_command(&command.to_string_lossy());
     }
     let json = match &cli.command {
         Command::Calibrate(args) => args.quantize.print.json,
