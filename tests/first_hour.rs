@@ -277,7 +277,8 @@ fn open_dimensions_have_the_shape_of_the_data() {
     assert!(error.stderr.contains("for instance --shape b=1x3x224x224"), "{}", error.stderr);
     let of_x = [5usize, 3, 12, 10];
     write_npz_stored(&at("x.npz"), &[("a", one("a", &of_x)), ("c", one("c", &of_x))]);
-    refused(&mut command(&[]), 1, "x.npz`: has no array for input `b`, found `a`, `c`");
+    let named = "\nhint: name each array as its input: numpy.savez(\"x.npz\", b=array)";
+    refused(&mut command(&[]), 1, &format!("x.npz`: has no array for input `b`, found `a`, `c`{named}"));
     // The hint for tokens is a length, not the side of an image.
     let mut graph = GraphBuilder::new(17);
     graph.input("ids", &[-1, -1]);

@@ -247,7 +247,13 @@ impl Archive {
             let found = || self.names.iter().map(String::as_str);
             let quoted: Vec<String> = found().map(|name| format!("`{name}`")).collect();
             let list = if quoted.is_empty() { "nothing".to_string() } else { quoted.join(", ") };
-            return Err(anyhow!("has no array for input `{input}`, found {list}").hint(did_you_mean(input, found())));
+            let hint = match did_you_mean(input, found()) {
+                near if near.is_empty() => {
+                    format!("name each array as its input: numpy.savez(\"x.npz\", {input}=array)")
+                }
+                near => near,
+            };
+            return Err(anyhow!("has no array for input `{input}`, found {list}").hint(hint));
         };
         self.member(&name).with_context(|| format!("array `{name}`"))
     }
