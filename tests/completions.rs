@@ -34,7 +34,7 @@ fn values_are_completed_from_the_lists() {
     let presets: Vec<String> = PRESETS.iter().map(|preset| preset.name.clone()).collect();
     let tasks = own(&TaskName::ALL.iter().map(|(_, name)| *name).collect::<Vec<_>>());
     let heads = own(&heads::BUILT_IN.iter().chain(heads::ALIASES).map(|(name, _)| *name).collect::<Vec<_>>());
-    let cases: [(&[&str], &Vec<String>); 14] = [
+    let cases: [(&[&str], &Vec<String>); 15] = [
         (&["calibrate", "--backend", ""], &backends),
         (&["calibrate", "m.onnx", "-b", ""], &backends),
         (&["check", "--backend", ""], &backends),

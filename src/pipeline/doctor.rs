@@ -1,7 +1,7 @@
 //! Examines a model and its data before any run.
 
 use super::collect::{CollectRequest, collect};
-use super::compare::f32s;
+use super::sample_sums::f32s;
 use super::{on_threads, prepare_for, shapes_with_data};
 use crate::calibrate::CalibrationOptions;
 use crate::data::{Array, Dataset, Preprocessing};

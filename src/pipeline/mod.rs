@@ -414,7 +414,8 @@ fn warning_of_few(samples: &SampleSet, n_samples: usize) -> Option<String> {
     })
 }
 
-/// Returns a warning where few of the multiply-adds are in quantized nodes, and most are in operators without a row.
+/// Returns a warning where few of the multiply-adds are in quantized nodes. It names the operators without a row if most
+/// of the multiply-adds are in these.
 fn warning_of_little(planned: &PlannedModel, value_info: &ValueInfos, scheme: &Scheme) -> Option<String> {
     let PlannedModel { model, placement, plan, .. } = planned;
     let nodes = &model.graph.as_ref()?.node;
@@ -430,29 +431,20 @@ fn warning_of_little(planned: &PlannedModel, value_info: &ValueInfos, scheme: &S
         }
     }
     let share = quantized as f64 / total.max(1) as f64;
-    if plan.weights.is_empty() || share >= LITTLE || 2 * unlisted < total {
+    if plan.weights.is_empty() || share >= LITTLE || total == 0 {
         return None;
+    }
+    let found = format!("only {:.1} % of the multiply-adds are in quantized nodes", 100.0 * share);
+    if 2 * unlisted < total {
+        return Some(format!("{found}; -v prints the reasons"));
     }
     let float: Vec<String> = n_by_operator.iter().map(|(op_type, n)| format!("{n} {op_type}")).collect();
     Some(format!(
-        "only {:.1} % of the multiply-adds are in quantized nodes: {} stay float, because the table of backend `{}` has \
-         no row for {}",
-        100.0 * share,
+        "{found}: {} stay float, because the table of backend `{}` has no row for {}",
         float.join(", "),
         scheme.name,
         n_by_operator.into_keys().collect::<Vec<_>>().join(", ")
     ))
-}
-
-/// Returns advice on a pattern that matches nothing but is a part of nodes' names, or a regular expression.
-fn advice_on_glob(pattern: &str, graph: &GraphProto) -> Option<String> {
-    let text = pattern.trim_matches(|c: char| "^$.*/".contains(c));
-    let is_literal = text.len() > 2 && text.chars().all(|c| c.is_alphanumeric() || "/._-:".contains(c));
-    let n = graph.node.iter().filter(|node| is_literal && node_name(node).contains(text)).count();
-    match n {
-        0 => pattern.contains(".*").then(|| "patterns are globs, where `*` alone stands for any text".to_string()),
-        n => Some(format!("patterns are globs: `*{text}*` matches {}", count(n, "node"))),
-    }
 }
 
 /// Adds warnings that no stage has given.

@@ -24,6 +24,7 @@ mod indices;
 mod input_statistics;
 mod inputs;
 mod layer_followers;
+mod linear_attention;
 mod logarithms;
 mod merges;
 mod network;
@@ -88,6 +89,7 @@ pub const RULES: &[Rule] = &[
     chains::SKIP_LAYER_NORM_CHAINS,
     chains::SKIP_SOFTMAX_CHAINS,
     chains::SKIP_GELU_CHAINS,
+    linear_attention::SKIP_LINEAR_ATTENTION,
     logarithms::SKIP_LOG_CHAINS,
     expectations::SKIP_EXPECTATIONS,
     input_statistics::SKIP_INPUT_STATISTICS,

@@ -1,5 +1,6 @@
 //! Rules about functions that are spelled out as chains of operators.
 
+use super::tails::slice;
 use super::{graph, left_float, place_by, scheme_with, uses};
 use crate::support::{Attr, GraphBuilder};
 
@@ -291,6 +292,41 @@ fn operators_in_front_of_a_logarithm() {
         g.op("Log", &["sum"], "y");
     };
     assert!(found("skip_log_chains", softplus, "y").is_empty());
+}
+
+#[test]
+fn products_of_linear_attention() {
+    let of_one_product = |g: &mut GraphBuilder| {
+        g.values("epsilon", &[], &[1e-5]);
+        g.op("Relu", &["x"], "k");
+        g.op("MatMul", &["k", "x"], "kv");
+        g.op("MatMul", &["kv", "k"], "both");
+        slice(g, "both", 0, 7, 2, "numerator");
+        slice(g, "both", 7, 8, 2, "row");
+        g.op("Add", &["row", "epsilon"], "denominator");
+        g.op("Div", &["numerator", "denominator"], "y");
+    };
+    assert_eq!(found("skip_linear_attention", of_one_product, "y"), ["MatMul_kv", "MatMul_both"]);
+    let by_reciprocal = |g: &mut GraphBuilder| {
+        g.values("one", &[], &[1.0]);
+        g.op("Relu", &["x"], "k");
+        g.op("MatMul", &["k", "x"], "numerator");
+        g.op("ReduceSum", &["k"], "sum");
+        g.op("Div", &["one", "sum"], "reciprocal");
+        g.op("Mul", &["numerator", "reciprocal"], "y");
+    };
+    assert_eq!(found("skip_linear_attention", by_reciprocal, "y"), ["MatMul_numerator"]);
+    // A scaled product, and a mean over weights.
+    let others = |g: &mut GraphBuilder| {
+        g.values("root", &[], &[4.0]);
+        g.op("MatMul", &["x", "x"], "scores");
+        g.op("Div", &["scores", "root"], "scaled");
+        g.op("Abs", &["x"], "weights");
+        g.op("ReduceSum", &["weights"], "sum");
+        g.op("Div", &["weights", "sum"], "mean");
+        g.op("MatMul", &["mean", "scaled"], "y");
+    };
+    assert!(found("skip_linear_attention", others, "y").is_empty());
 }
 
 #[test]

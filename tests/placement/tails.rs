@@ -26,7 +26,7 @@ fn concat(g: &mut GraphBuilder, inputs: &[&str], axis: i64, y: &str) {
     g.op_with("Concat", inputs, y, &[("axis", Attr::Int(axis))]);
 }
 
-fn slice(g: &mut GraphBuilder, x: &str, from: i64, to: i64, axis: i64, y: &str) {
+pub(super) fn slice(g: &mut GraphBuilder, x: &str, from: i64, to: i64, axis: i64, y: &str) {
     let [starts, ends, axes] = [("starts", from), ("ends", to), ("axes", axis)]
         .map(|(part, value)| integers(g, &format!("{y}.{part}"), &[value]));
     g.op("Slice", &[x, &starts, &ends, &axes], y);
