@@ -447,6 +447,17 @@ fn warning_of_little(planned: &PlannedModel, value_info: &ValueInfos, scheme: &S
     ))
 }
 
+/// Returns advice on a pattern that matches nothing but is a part of nodes' names, or a regular expression.
+fn advice_on_glob(pattern: &str, graph: &GraphProto) -> Option<String> {
+    let text = pattern.trim_matches(|c: char| "^$.*/".contains(c));
+    let is_literal = text.len() > 2 && text.chars().all(|c| c.is_alphanumeric() || "/._-:".contains(c));
+    let n = graph.node.iter().filter(|node| is_literal && node_name(node).contains(text)).count();
+    match n {
+        0 => pattern.contains(".*").then(|| "patterns are globs, where `*` alone stands for any text".to_string()),
+        n => Some(format!("patterns are globs: `*{text}*` matches {}", count(n, "node"))),
+    }
+}
+
 /// Adds warnings that no stage has given.
 fn add_warnings(planned: &mut PlannedModel, calibration: &CalibrationStatistics, selection: &Selection) -> Result<()> {
     let PlannedModel { model, placement, plan, warnings, .. } = planned;
