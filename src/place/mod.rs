@@ -31,6 +31,7 @@ mod network;
 mod normalizations;
 mod off_grid;
 mod outputs;
+mod positions;
 mod region;
 mod residual;
 mod share;
@@ -91,6 +92,7 @@ pub const RULES: &[Rule] = &[
     chains::SKIP_GELU_CHAINS,
     linear_attention::SKIP_LINEAR_ATTENTION,
     logarithms::SKIP_LOG_CHAINS,
+    positions::SKIP_POSITIONS,
     expectations::SKIP_EXPECTATIONS,
     input_statistics::SKIP_INPUT_STATISTICS,
     tail::SKIP_DETECTOR_TAIL,

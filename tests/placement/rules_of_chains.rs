@@ -330,6 +330,38 @@ fn products_of_linear_attention() {
 }
 
 #[test]
+fn positions_and_ranks() {
+    let sampled = |g: &mut GraphBuilder| {
+        g.values("size", &[], &[8.0]);
+        g.values("grid", &[1, 8, 8, 2], &[0.5; 128]);
+        g.conv("x", 16, 2, 3, 1, "delta");
+        g.op_with("Transpose", &["delta"], "last", &[("perm", Attr::Ints(vec![0, 2, 3, 1]))]);
+        g.op("Add", &["last", "grid"], "coordinates");
+        g.op("Div", &["coordinates", "size"], "normalized");
+        g.op("GridSample", &["x", "normalized"], "sampled");
+        g.op("Sub", &["coordinates", "grid"], "flow");
+        g.op_with("Transpose", &["flow"], "first", &[("perm", Attr::Ints(vec![0, 3, 1, 2]))]);
+        g.op("Concat", &["sampled", "first"], "y");
+    };
+    let nodes = ["Transpose_last", "Add_coordinates", "Div_normalized", "Sub_flow"];
+    assert_eq!(found("skip_positions", sampled, "y"), nodes);
+    let ranked = |g: &mut GraphBuilder| {
+        g.op("MatMul", &["x", "x"], "product");
+        g.op("Mul", &["x", "x"], "square");
+        g.op("Sub", &["square", "product"], "distance");
+        g.op("ArgMin", &["distance"], "y");
+    };
+    assert_eq!(found("skip_positions", ranked, "y"), ["MatMul_product", "Mul_square", "Sub_distance"]);
+    let read = |g: &mut GraphBuilder| {
+        g.op("MatMul", &["x", "x"], "product");
+        g.op("Mul", &["product", "x"], "square");
+        g.op("ArgMin", &["square"], "nearest");
+        g.op("Relu", &["square"], "y");
+    };
+    assert!(found("skip_positions", read, "y").is_empty());
+}
+
+#[test]
 fn samples_that_are_normalized_by_their_own_statistics() {
     let normalized = |g: &mut GraphBuilder| {
         g.values("epsilon", &[], &[1e-5]);
