@@ -36,7 +36,7 @@ use crate::onnx::inputs::{Shapes, has_batch_of_one, has_open_batch, inputs_of, o
 use crate::onnx::node::{multiply_adds, node_name};
 use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::onnx::value_info::ValueInfos;
-use crate::place::{FloatCause, Placement, SKIP_SMALL_MATMULS, Selection, WideNodes, is_transformer, place};
+use crate::place::{FloatCause, Placement, SELECTION, SKIP_SMALL_MATMULS, Selection, WideNodes, is_transformer, place};
 use crate::plan::{
     QuantPlan, decide, narrow_tensors, off_grid, warning_of_negligible, warning_of_off_grid, warning_of_unlike,
 };
@@ -420,7 +420,9 @@ fn warning_of_little(planned: &PlannedModel, value_info: &ValueInfos, scheme: &S
     let PlannedModel { model, placement, plan, .. } = planned;
     let nodes = &model.graph.as_ref()?.node;
     let shape = |name: &str| value_info.shape(name).map(<[usize]>::to_vec);
-    let counts: Vec<usize> = nodes.iter().map(|node| multiply_adds(node, shape)).collect::<Option<_>>()?;
+    let mut counts: Vec<usize> = nodes.iter().map(|node| multiply_adds(node, shape)).collect::<Option<_>>()?;
+    // The user knows of nodes that the user left out.
+    placement.float_nodes.iter().filter(|float| float.rule == SELECTION).for_each(|float| counts[float.node] = 0);
     let total: usize = counts.iter().sum();
     let quantized: usize = placement.quantized_nodes.iter().filter_map(|&node_idx| counts.get(node_idx)).sum();
     let (mut unlisted, mut n_by_operator) = (0, BTreeMap::<&str, usize>::new());

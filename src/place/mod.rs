@@ -208,6 +208,9 @@ pub enum FloatCause {
     Alone,
 }
 
+/// The rule of nodes that the user leaves float.
+pub const SELECTION: &str = "selection";
+
 /// A node that stays float.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FloatNode {
@@ -402,7 +405,7 @@ pub fn place_assigned(
         if node.output.first().is_some_and(|output| selection.wide.contains(output)) {
             draft.region.insert(node_idx);
         }
-        draft.rule = "selection";
+        draft.rule = SELECTION;
         if let Some(reason) = selection.reason_to_skip(node) {
             draft.leave_float(node_idx, reason);
         }

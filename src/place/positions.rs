@@ -7,7 +7,8 @@ use crate::onnx::node;
 use crate::scheme::RuleCall;
 use std::collections::BTreeSet;
 
-/// Leaves float what a GridSample reads as positions, and what a TopK or ArgMax only ranks. On 8 bits, positions of a
+/// Leaves float what a GridSample reads as positions, with the outputs of layers that give steps of positions alone, and
+/// what a TopK or ArgMax only ranks. On 8 bits, positions of a
 /// map of 128 pixels move by a pixel, and distances to near neighbors tie.
 pub const SKIP_POSITIONS: Rule = Rule { name: "skip_positions", takes: &[], apply: skip_positions };
 
@@ -40,6 +41,14 @@ fn skip_positions(draft: &mut Draft, _: &RuleCall) {
     let readers = of_positions.flat_map(|output| draft.index.value_readers(output)).map(|edge| edge.0);
     let differ: BTreeSet<usize> =
         readers.filter(|&reader| graph.node.get(reader).is_some_and(|node| BINARY.contains(&node.op_type()))).collect();
+    let reads_positions = |&(reader, _): &Edge| positions.contains(&reader) || differ.contains(&reader);
+    let gives_steps = |node_idx: &usize| {
+        let mut uses =
+            graph.node[*node_idx].output.iter().flat_map(|output| draft.index.value_readers(output)).peekable();
+        draft.weight_input(*node_idx).is_some() && uses.peek().is_some() && uses.all(|edge| reads_positions(&edge))
+    };
+    let steps: Vec<usize> = (0..graph.node.len()).filter(gives_steps).collect();
+    draft.float_outputs.extend(steps);
     for node_idx in positions.union(&differ) {
         draft.leave_float(*node_idx, "computes positions");
     }

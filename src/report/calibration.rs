@@ -6,7 +6,7 @@ use crate::mixed::{CurvePoint, LayerSensitivity, Mixed, RESCUE};
 use crate::onnx::node::node_name;
 use crate::onnx::proto::NodeProto;
 use crate::pipeline::{Improved, Outcome};
-use crate::place::{FloatCause, FloatNode};
+use crate::place::{FloatCause, FloatNode, SELECTION};
 use crate::sidecar::Encoding;
 use crate::tune::methods::KEEP_FIRST;
 use crate::tune::{Judged, METHODS, MethodOutcome, Tuned};
@@ -211,7 +211,7 @@ fn moves(outcome: &Outcome) -> String {
 /// Returns words for the rule that left a node float. `moves` names the methods that gave layers other types.
 fn by_rule(rule: &str, moves: &str) -> String {
     match rule {
-        "selection" => "by --exclude or --only".to_string(),
+        SELECTION => "by --exclude or --only".to_string(),
         "mixed_precision" => format!("by {moves}"),
         "channel_scales" => "inserted to scale channels".to_string(),
         rule => format!("by rule {rule}"),
