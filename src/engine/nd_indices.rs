@@ -63,8 +63,7 @@ impl Expansion for NdOp {
     }
 }
 
-/// Returns the indices of a node as positions from the start of their axes. Indices that are expressions of open
-/// dimensions stay as they are.
+/// Returns the indices of a node as positions from the start of their axes.
 fn from_start(prefix: &str, target: &mut TypedModel, inputs: &[OutletId], first_axis: usize) -> TractResult<OutletId> {
     let (data, indices) = (target.outlet_fact(inputs[0])?, target.outlet_fact(inputs[1])?);
     if let (Some(constant), Some(shape)) = (&indices.konst, data.shape.as_concrete())
@@ -72,9 +71,6 @@ fn from_start(prefix: &str, target: &mut TypedModel, inputs: &[OutletId], first_
     {
         let positions = positions(&constant, shape, first_axis)?;
         return target.add_const(prefix, positions);
-    }
-    if indices.datum_type == TDim::datum_type() {
-        return Ok(inputs[1]);
     }
     Ok(target.wire_node(prefix, FromStart { first_axis }, &inputs[..2])?[0])
 }

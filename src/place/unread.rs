@@ -21,8 +21,10 @@ fn skip_unread(draft: &mut Draft, call: &RuleCall) {
         let is_weighted = row.is_some_and(|row| row.weight.is_some());
         let passes = !is_weighted && (row.is_some() || moves || past_all || past.iter().any(|passed| passed == op));
         let is_read = |output| draft.index.value_readers(output).any(|(reader, _)| takes[reader]);
-        takes[node_idx] = is_weighted || passes && node.output.iter().any(|output| is_read(output));
-        if row.is_some() && !moves && !takes[node_idx] {
+        // A weight may be quantized alone.
+        let takes_integers = is_weighted && row.is_some_and(|row| row.input.is_some());
+        takes[node_idx] = takes_integers || passes && node.output.iter().any(|output| is_read(output));
+        if row.is_some() && !is_weighted && !moves && !takes[node_idx] {
             draft.leave_float(node_idx, "no operator that takes integers reads its output");
         }
     }
