@@ -56,8 +56,10 @@ pub struct SampleSurvey {
     pub name: String,
     /// The hash of its values.
     pub hash: u64,
-    /// Whether all values of one of its inputs are equal.
+    /// Whether all values of one of its inputs are equal. Zeros count only if no other input varies.
     pub is_constant: bool,
+    /// Whether one of its inputs holds zeros beside another that varies, as a state at the start of a stream.
+    pub has_zero_state: bool,
     /// Number of NaN and infinite values.
     pub n_non_finite: usize,
     /// Correlation of neighboring pixels in a row, -1 to 1; `None` without an image whose pixels differ.
@@ -219,7 +221,9 @@ fn channel_extremes(shape: &[usize], values: &[f32], axis: Option<isize>) -> Vec
 
 /// Surveys the values of a sample.
 fn look_at(name: String, sample: &[Array]) -> SampleSurvey {
-    let (mut is_constant, mut n_non_finite, mut neighbours) = (false, 0, None);
+    let (mut n_non_finite, mut neighbours) = (0, None);
+    // The value of each input with a single value, and `None` for other inputs.
+    let mut single: Vec<Option<f32>> = Vec::new();
     // One of several float inputs may be a cache, an adjacency matrix or noise, and look like an image.
     let has_floats = |array: &&Array| matches!(array.values, Values::F32(_) | Values::U8(_));
     let is_alone = sample.iter().filter(has_floats).count() == 1;
@@ -230,13 +234,18 @@ fn look_at(name: String, sample: &[Array]) -> SampleSurvey {
             _ => continue,
         };
         n_non_finite += values.iter().filter(|value| !value.is_finite()).count();
-        let is_many = values.len() >= MIN_SIDE;
-        is_constant |= is_many && values.windows(2).all(|pair| pair[0].to_bits() == pair[1].to_bits());
+        if values.len() >= MIN_SIDE {
+            let is_single = values.windows(2).all(|pair| pair[0].to_bits() == pair[1].to_bits());
+            single.push(values.first().copied().filter(|_| is_single));
+        }
         if is_alone {
             neighbours = correlation(&array.shape, &values);
         }
     }
-    SampleSurvey { name, hash: calibrate::hash(sample), is_constant, n_non_finite, neighbours, class: None }
+    let has_zero_state = single.contains(&Some(0.0)) && single.contains(&None);
+    let is_constant = single.iter().flatten().any(|&value| value != 0.0 || !has_zero_state);
+    let hash = calibrate::hash(sample);
+    SampleSurvey { name, hash, is_constant, has_zero_state, n_non_finite, neighbours, class: None }
 }
 
 /// Returns the correlation of neighboring pixels in the rows of an image with one to four channels, on axis 1 or last.

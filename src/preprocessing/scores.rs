@@ -6,14 +6,16 @@
 //! upper bound of the figure. A candidate whose mutual information is too low is therefore not run on changed images. A
 //! candidate that is too low on a few images is not run on more images.
 //!
-//! The given pixel values get the figure of the power `p^k / sum(p^k)` that fits best. Without normalization in the
-//! network, larger pixels make larger logits, which raise the figure as the power does, and show nothing.
+//! Against a candidate with more confident probabilities, the given pixel values get the figure of the power
+//! `p^k / sum(p^k)` that fits best and is not more confident. Without normalization in the network, larger pixels make
+//! larger logits, which raise the figure as the power does, and show nothing.
 
 use super::{BetterScores, MARGIN, PixelTrials, bootstraps, entropy, is_clearly_higher};
 use crate::data::{Array, FittedImage, PixelValues, Values};
 use crate::engine::Session;
 use crate::metrics::{EvaluatedOutput, FloatOutput, n_classes};
 use anyhow::Result;
+use std::borrow::Cow;
 
 /// Numbers of images of the rounds before the round of all images.
 const N_FIRST: [usize; 2] = [4, N_FEW];
@@ -28,8 +30,8 @@ const ALIKE: f64 = 0.005;
 const HUGE: f32 = 60.0;
 /// Weight of the divergence JS(p, p').
 const CONSISTENCY: f64 = 3.0;
-/// Powers of the probabilities with the given pixel values; see [`Scores::sharpened`].
-const POWERS: [f64; 5] = [1.0, 2.0, 4.0, 8.0, 16.0];
+/// Powers of the probabilities with the given pixel values; see [`Scores::as_confident_as`].
+const POWERS: [f64; 3] = [2.0, 4.0, 16.0];
 
 /// Returns the pixel values that fit clearly better, or `Some(None)` if there are none; `None` if the network has no
 /// class scores.
@@ -60,13 +62,13 @@ pub fn search(trials: &PixelTrials, outputs: &[EvaluatedOutput]) -> Result<Optio
         others
     };
     let sets = bootstraps(&all);
-    let of_given = given.sharpened(&all).figures(&sets);
-    let mut limits: Vec<(Vec<f64>, Scores)> =
-        others.into_iter().map(|scores| (scores.figures(&sets), scores)).collect();
-    limits.retain(|(limit, _)| is_clearly_higher(limit, &of_given));
-    limits.sort_by(|(a, _), (b, _)| b[0].total_cmp(&a[0]));
+    let of_given = |scores: &Scores| given.as_confident_as(scores, &all).figures(&sets);
+    let mut limits: Vec<(Vec<f64>, Vec<f64>, Scores)> =
+        others.into_iter().map(|scores| (scores.figures(&sets), of_given(&scores), scores)).collect();
+    limits.retain(|(limit, of_given, _)| is_clearly_higher(limit, of_given));
+    limits.sort_by(|(a, ..), (b, ..)| b[0].total_cmp(&a[0]));
     let (mut better, mut highest): (Vec<BetterScores>, _) = (Vec::new(), f64::NEG_INFINITY);
-    for (limit, mut scores) in limits {
+    for (limit, of_given, mut scores) in limits {
         if limit[0] < highest - ALIKE {
             break;
         }
@@ -96,10 +98,11 @@ fn remaining_candidates(
         let images: Vec<usize> = trials.spread(n).into_iter().filter(|image| !seen.contains(image)).collect();
         given.add_changed(trials, &images, outputs)?;
         seen.extend(&images);
-        let limit = given.sharpened(&seen).figure(&seen) - MARGIN;
         let mut left = Vec::new();
         for mut scores in others {
-            if scores.add(trials, &images, outputs)? && scores.figure(&seen) >= limit {
+            let fits =
+                |scores: &Scores| scores.figure(&seen) >= given.as_confident_as(scores, &seen).figure(&seen) - MARGIN;
+            if scores.add(trials, &images, outputs)? && fits(&scores) {
                 left.push(scores);
             }
         }
@@ -118,6 +121,7 @@ fn are_huge<'r>(rows: impl Iterator<Item = &'r [f32]>) -> bool {
 }
 
 /// The class probabilities of each image with some pixel values.
+#[derive(Clone)]
 struct Scores {
     values: PixelValues,
     /// Probabilities by image; empty for an image that was not run.
@@ -181,18 +185,36 @@ impl Scores {
         Ok(())
     }
 
-    /// Returns the scores with all probabilities raised to the power with the largest figure over the images at
-    /// `indices`.
-    fn sharpened(&self, indices: &[usize]) -> Scores {
-        let raised = |power: f64| {
-            let rows = |rows: &Vec<Vec<f64>>| rows.iter().map(|row| raised(row, power)).collect();
-            let (of_images, changed) = (rows(&self.of_images), [rows(&self.changed[0]), rows(&self.changed[1])]);
-            Scores { values: self.values.clone(), of_images, changed, are_class_scores: self.are_class_scores }
-        };
-        let figures = POWERS.map(|power| (raised(power).figure(indices), power));
-        raised(
-            figures.into_iter().reduce(|best, next| if next.0 > best.0 { next } else { best }).map_or(1.0, |it| it.1),
-        )
+    /// Returns the scores with all probabilities raised to the power that has the largest figure over the images at
+    /// `indices`, among those with at least the mean entropy of `other`.
+    fn as_confident_as<'s>(&'s self, other: &Scores, indices: &[usize]) -> Cow<'s, Scores> {
+        let least = other.mean_entropy(indices);
+        let mut best = (self.figure(indices), Cow::Borrowed(self));
+        if least >= self.mean_entropy(indices) {
+            return best.1;
+        }
+        for power in POWERS {
+            let raised = self.raised(power);
+            if raised.mean_entropy(indices) < least {
+                break;
+            }
+            let figure = raised.figure(indices);
+            if figure > best.0 {
+                best = (figure, Cow::Owned(raised));
+            }
+        }
+        best.1
+    }
+
+    fn raised(&self, power: f64) -> Scores {
+        let rows = |rows: &Vec<Vec<f64>>| rows.iter().map(|row| raised(row, power)).collect();
+        let (of_images, changed) = (rows(&self.of_images), [rows(&self.changed[0]), rows(&self.changed[1])]);
+        Scores { values: self.values.clone(), of_images, changed, are_class_scores: self.are_class_scores }
+    }
+
+    /// Returns the mean entropy of the probabilities of the images at `indices`, in nats.
+    fn mean_entropy(&self, indices: &[usize]) -> f64 {
+        indices.iter().map(|&i| entropy(&self.of_images[i])).sum::<f64>() / indices.len().max(1) as f64
     }
 
     /// Returns the figure over the images at `indices`.

@@ -123,6 +123,17 @@ def test_arrays_that_are_no_images_may_be_noise(tmp_path):
     assert found["random_data"][0]["severity"] == "warning"
 
 
+@pytest.mark.parametrize("n_zero", [8, 16])
+def test_a_state_is_zero_at_the_start_of_a_stream(n_zero, tmp_path):
+    own = np.random.default_rng(21)
+    save(tmp_path / "model.onnx", [("Add", ["x", "state"], "y", {})], {}, {"x": (1, 32), "state": (1, 32)})
+    draw = lambda: own.normal(size=(1, 32)).astype(np.float32)
+    for i in range(16):
+        np.savez(tmp_path / f"{i:02}.npz", x=draw(), state=np.zeros((1, 32), np.float32) if i < n_zero else draw())
+    _, found = doctor(tmp_path / "model.onnx", "--data", tmp_path / "*.npz")
+    assert ("constant_data" in found) == (n_zero == 16)
+
+
 def test_constant_and_repeated_samples(tmp_path):
     constant = [np.full((1, 3, 32, 32), value) for value in np.linspace(-1, 1, 16)]
     _, found = doctor(fixture("digits_cnn"), *arrays(tmp_path / "constant", constant))

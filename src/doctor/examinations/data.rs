@@ -48,7 +48,9 @@ pub const CONSTANT_DATA: Examination = Examination {
     about: "samples with an input that holds a single value",
     examine: |facts| {
         of_data(facts, |data| {
-            let constant: Vec<&SampleSurvey> = data.samples.iter().filter(|sample| sample.is_constant).collect();
+            let is_never_set = data.samples.iter().all(|sample| sample.has_zero_state);
+            let is_constant = |sample: &&SampleSurvey| sample.is_constant || is_never_set;
+            let constant: Vec<&SampleSurvey> = data.samples.iter().filter(is_constant).collect();
             let Some(first) = constant.iter().min_by_key(|sample| &sample.name) else { return Examined::nothing() };
             let found = format!("{}; the first: `{}`", some_of(constant.len(), data), first.name);
             let what = "the number of samples with an input that holds a single value";
