@@ -300,9 +300,9 @@ pub fn none_of<'a>(text: impl fmt::Display, found: &str, names: impl IntoIterato
     let names: Vec<&str> = names.into_iter().collect();
     let error = anyhow::anyhow!("{text}, expected one of: {}", names.join(", "));
     let of_family = |name: &&str| name.strip_prefix(found).is_some_and(|rest| rest.starts_with('-'));
-    let family: Vec<String> = names.iter().copied().filter(of_family).map(|name| format!("`{name}`")).collect();
+    let family = quoted(names.iter().copied().filter(of_family), " or ");
     match did_you_mean(found, names) {
-        near if near.is_empty() && !family.is_empty() => error.hint(format!("did you mean {}?", family.join(" or "))),
+        near if near.is_empty() && !family.is_empty() => error.hint(format!("did you mean {family}?")),
         near => error.hint(near),
     }
 }

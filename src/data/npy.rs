@@ -3,7 +3,7 @@
 //! Source: NumPy, `numpy.lib.format`; versions 1 to 3.
 
 use super::array::Element;
-use crate::diag::{WithHint, did_you_mean};
+use crate::diag::{WithHint, did_you_mean, quoted};
 use crate::foreign;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use npyz::npz::NpzArchive;
@@ -245,8 +245,7 @@ impl Archive {
     pub fn array_for(&mut self, input: &str, is_only_input: bool) -> Result<Stored> {
         let Some(name) = self.name_for(input, is_only_input).map(str::to_string) else {
             let found = || self.names.iter().map(String::as_str);
-            let quoted: Vec<String> = found().map(|name| format!("`{name}`")).collect();
-            let list = if quoted.is_empty() { "nothing".to_string() } else { quoted.join(", ") };
+            let list = if self.names.is_empty() { "nothing".to_string() } else { quoted(found(), ", ") };
             let hint = match did_you_mean(input, found()) {
                 near if near.is_empty() => {
                     format!("name each array as its input: numpy.savez(\"x.npz\", {input}=array)")

@@ -4,7 +4,7 @@ use super::part::OutputView;
 use super::recognize::{fitting, recognize};
 use super::task::TaskName;
 use super::{Head, TaskHead};
-use crate::diag::WithHint;
+use crate::diag::{WithHint, quoted};
 use anyhow::{Error, Result, anyhow};
 
 /// The task and the head of a network, if the user gives them.
@@ -46,15 +46,15 @@ impl HeadRequest {
                 let names: Vec<&str> = found.iter().map(|found| found.head.name.as_str()).collect();
                 let outputs = first.iter().map(|output| format!("`{}` {:?}", output.name, output.shape));
                 let outputs = outputs.collect::<Vec<_>>().join(", ");
-                let fitting: Vec<String> = match n {
-                    0 => fitting(task, first, input).into_iter().map(|head| format!("`{}`", head.name)).collect(),
-                    _ => Vec::new(),
-                };
+                let fitting = if n == 0 { fitting(task, first, input) } else { Vec::new() };
                 let hint = match &fitting[..] {
                     [] => {
                         "name the head that reads them with --head NAME or --head FILE.yaml: docs/tasks.md".to_string()
                     }
-                    heads => format!("the shapes fit {}: name one with --head, if it reads them", heads.join(", ")),
+                    heads => {
+                        let heads = quoted(heads.iter().map(|head| &head.name), ", ");
+                        format!("the shapes fit {heads}: name one with --head, if it reads them")
+                    }
                 };
                 let task = task.name();
                 Err(match n {

@@ -6,7 +6,7 @@ use super::goal::{Goal, RESCUE, Wanted, rescue_precision};
 use super::search::{LayerError, Move, Search};
 use super::task::Task;
 use crate::calibrate::CalibrationStatistics;
-use crate::diag::count;
+use crate::diag::{count, quoted};
 use crate::metrics::{Gain, Measurement};
 use crate::onnx::node::PRODUCTS;
 use crate::place::{NetworkEnd, layers_at_end, with_followers};
@@ -216,15 +216,14 @@ impl<'s, 'a> Promotions<'s, 'a> {
         }
         self.search.make(&moves, plan, measured);
         self.left -= cost;
-        let name = |layer: &usize| format!("`{}`", self.search.layers[*layer].name);
-        let names: Vec<String> = layers.iter().take(MAX_TOGETHER).map(name).collect();
-        let others = match layers.len() - names.len() {
+        let named = layers.iter().take(MAX_TOGETHER).map(|layer| &self.search.layers[*layer].name);
+        let others = match layers.len() - named.len() {
             0 => String::new(),
             others => format!(" and {}", count(others, "other layer")),
         };
         self.details.push(format!(
             "{}{others} {}: overlap {:.3} -> {:.3}, {:.2} % of the multiply-adds",
-            names.join(", "),
+            quoted(named, ", "),
             self.precision,
             1.0 - now,
             1.0 - after,

@@ -55,6 +55,7 @@ pub use small::SKIP_SMALL_MATMULS;
 pub use softmax::SoftmaxRole;
 pub use tail::DetectorTail;
 pub use trace::MOVES;
+pub use transformer::QUANTIZE_LINEAR_INPUTS_ALONE;
 
 use crate::onnx::graph::Edge;
 use crate::onnx::node::{multiply_adds, node_name};

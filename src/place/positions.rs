@@ -39,18 +39,20 @@ fn skip_positions(draft: &mut Draft, _: &RuleCall) {
     // Differences of positions are small against the positions.
     let of_positions = positions.iter().flat_map(|&node_idx| &graph.node[node_idx].output);
     let readers = of_positions.flat_map(|output| draft.index.value_readers(output)).map(|edge| edge.0);
-    let differ: BTreeSet<usize> =
-        readers.filter(|&reader| graph.node.get(reader).is_some_and(|node| BINARY.contains(&node.op_type()))).collect();
-    let reads_positions = |&(reader, _): &Edge| positions.contains(&reader) || differ.contains(&reader);
+    let differences =
+        readers.filter(|&reader| graph.node.get(reader).is_some_and(|node| BINARY.contains(&node.op_type())));
+    let with_positions: BTreeSet<usize> = differences.chain(positions.iter().copied()).collect();
     let gives_steps = |node_idx: &usize| {
         let mut uses =
             graph.node[*node_idx].output.iter().flat_map(|output| draft.index.value_readers(output)).peekable();
-        draft.weight_input(*node_idx).is_some() && uses.peek().is_some() && uses.all(|edge| reads_positions(&edge))
+        draft.weight_input(*node_idx).is_some()
+            && uses.peek().is_some()
+            && uses.all(|edge| with_positions.contains(&edge.0))
     };
     let steps: Vec<usize> = (0..graph.node.len()).filter(gives_steps).collect();
     draft.float_outputs.extend(steps);
-    for node_idx in positions.union(&differ) {
-        draft.leave_float(*node_idx, "computes positions");
+    for node_idx in with_positions {
+        draft.leave_float(node_idx, "computes positions");
     }
     for node_idx in ranks {
         draft.leave_float(node_idx, "its values are only ranked");

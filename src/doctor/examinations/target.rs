@@ -6,14 +6,12 @@ use crate::diag::{by_operator, count};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node::{multiply_adds, node_name};
 use crate::onnx::proto::GraphProto;
-use crate::place::{FloatCause, FloatNode, MOVES};
+use crate::place::{FloatCause, FloatNode, MOVES, QUANTIZE_LINEAR_INPUTS_ALONE};
 use crate::scheme::Scheme;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Share of the multiply-adds in float that is worth a finding.
 const LEAST_SHARE: f64 = 0.05;
-/// The placement rule that leaves all but linear layers of a transformer float.
-const LINEAR_ALONE: &str = "quantize_linear_inputs_alone";
 
 /// Convolutions and matrix products that stay float.
 pub const FLOAT_OPERATORS: Examination = Examination {
@@ -55,7 +53,7 @@ pub const FLOAT_ISLANDS: Examination = Examination {
             return Examined::Unknown(NO_BACKEND.to_string());
         };
         // By design, which the user cannot change.
-        let alone = |node: &FloatNode| node.rule == LINEAR_ALONE;
+        let alone = |node: &FloatNode| node.rule == QUANTIZE_LINEAR_INPUTS_ALONE.name;
         if facts.placement.is_transformer && facts.placement.float_nodes.iter().any(alone) {
             return Examined::nothing();
         }
