@@ -156,6 +156,13 @@ impl SampleSet {
         self.dataset.as_ref().map_or_else(of_saved, Dataset::describe)
     }
 
+    /// Returns the options of the preprocessing of images, as JSON; `None` without images.
+    pub fn preprocessing_options(&self) -> Option<serde_json::Value> {
+        let of_saved = || self.saved.as_ref()?.about.preprocessing_options.clone();
+        let of_dataset = |dataset: &Dataset| serde_json::to_value(dataset.preprocessing()?).ok();
+        self.dataset.as_ref().map_or_else(of_saved, of_dataset)
+    }
+
     /// Returns the height and width of the images that the network takes; `None` if its input does not look like an
     /// image.
     pub fn image_size(&self) -> Option<[usize; 2]> {

@@ -100,7 +100,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
     let gates = args.gates().map_err(Failure::Usage)?;
     let axes = args.axes.resolve().map_err(Failure::Usage)?;
     let head = args.task.resolve()?;
-    let preprocessing = args.preprocess.resolve()?;
+    let preprocessing = args.preprocess.resolve_for(&args.quantized, args.print.quiet)?;
     let format = args.report.as_ref().map(|path| report::format_of(path)).transpose();
     let format = format.context("--report").map_err(Failure::Usage)?;
     models.into_iter().try_for_each(|model| ensure_readable(model))?;
@@ -145,6 +145,9 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
             "warnings": compared.warnings,
         });
         if let Some(object) = object.as_object_mut() {
+            if let Some(preprocessing) = &compared.preprocessing {
+                object.insert("preprocessing".to_string(), preprocessing.clone().into());
+            }
             if let Some(task) = &task {
                 object.insert("task".to_string(), serde_json::to_value(task)?);
             }
@@ -154,6 +157,9 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
         }
         print::object(&object)?;
     } else {
+        if let Some(preprocessing) = compared.preprocessing.as_ref().filter(|_| args.verbose) {
+            out!("{preprocessing}");
+        }
         for output in outputs.iter().filter(|output| !quiet || is_missed(output)) {
             out!("{}", report::comparison(output));
         }

@@ -58,6 +58,8 @@ struct EvaluationObject<'a> {
     model: String,
     #[serde(flatten)]
     report: &'a EvaluationReport,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    preprocessing: Option<&'a str>,
     missed: &'a [MissedGate],
     warnings: &'a [String],
 }
@@ -81,7 +83,7 @@ pub(super) fn run(args: &EvalArgs) -> Result<Exit, Failure> {
     let gates =
         args.fail_under.iter().map(|text| gate(text)).collect::<Result<Vec<MetricBound>>>().map_err(Failure::Usage)?;
     let head = args.task.resolve()?;
-    let preprocessing = args.preprocess.resolve()?;
+    let preprocessing = args.preprocess.resolve_for(&args.model, args.print.quiet)?;
     ensure_readable(&args.model)?;
     let (labels, boxes) = read_labels(args.labels.as_ref(), &args.data)?;
     data::ensure_found(&args.data, data::BadEntries::Refused)?;
@@ -105,7 +107,8 @@ pub(super) fn run(args: &EvalArgs) -> Result<Exit, Failure> {
     let warnings = &evaluated.comparison.warnings;
     if args.print.json {
         let model = args.model.display().to_string();
-        print::object(EvaluationObject { model, report: &report, missed: &missed, warnings })?;
+        let preprocessing = evaluated.comparison.preprocessing.as_deref();
+        print::object(EvaluationObject { model, report: &report, preprocessing, missed: &missed, warnings })?;
     } else if !quiet || !missed.is_empty() {
         evaluation_lines(&report).iter().for_each(|line| out!("{line}"));
     }

@@ -2,6 +2,7 @@
 //!
 //! Groups with their own heading come last in a command's arguments: the help lists later options under that heading.
 
+use super::print::err;
 use super::{Failure, complete};
 use crate::backends;
 use crate::data::{Color, Crop, Filter, Layout, PRESETS, Preprocessing, Resize, parse_number, parse_option};
@@ -13,6 +14,7 @@ use crate::onnx::RunFile;
 use crate::onnx::inputs::Shapes;
 use crate::place::Selection;
 use crate::scheme::{self, Scheme};
+use crate::sidecar::Sidecar;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 use serde::de::DeserializeOwned;
@@ -95,6 +97,18 @@ impl PreprocessArgs {
         });
         preprocessing.check_numbers().map_err(Failure::Usage)?;
         Ok(preprocessing)
+    }
+
+    /// Returns the given preprocessing or, if no option is given, that of the calibration of `quantized` by its sidecar,
+    /// which is said on stderr unless `quiet`.
+    pub(super) fn resolve_for(&self, quantized: &Path, quiet: bool) -> Result<Preprocessing, Failure> {
+        let given = self.resolve()?;
+        let of_sidecar = Some(quantized).filter(|_| given == Preprocessing::default());
+        let Some(of_sidecar) = of_sidecar.and_then(Sidecar::preprocessing_of) else { return Ok(given) };
+        if !quiet {
+            err!("the preprocessing is that of `{}`", quantized.with_extension("json").display());
+        }
+        Ok(of_sidecar)
     }
 }
 

@@ -277,6 +277,11 @@ impl Dataset {
         self.recipe.as_ref().map(|recipe| recipe.describe(&self.inputs[0]))
     }
 
+    /// Returns the options of the preprocessing of images, completed by those of the preset; `None` without images.
+    pub fn preprocessing(&self) -> Option<&Preprocessing> {
+        self.recipe.as_ref().map(|recipe| &recipe.options)
+    }
+
     /// Returns the rank of a sample's shape, from the largest shape to the smallest; 0 if all samples have one shape.
     ///
     /// Samples are processed in this order, so that the engine for each shape is built once.

@@ -5,11 +5,12 @@ use crate::diag::{in_plain_words, suggesting};
 use anyhow::{Context, Result, ensure};
 use serde::de::value::{Error as ValueError, StrDeserializer};
 use serde::de::{self, DeserializeOwned, Error as _, SeqAccess, Unexpected, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_with::skip_serializing_none;
 use std::fmt;
 
 /// Interpolation for resizing. All kernels except `nearest` widen when they shrink an image, as in PIL.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Filter {
     /// Triangle kernel.
@@ -23,7 +24,7 @@ pub enum Filter {
 }
 
 /// Cropping of a resized image that is larger than the input.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Crop {
     /// Cut to the center. At the top and left, half of an odd number of pixels is rounded to even, as in torchvision.
@@ -33,7 +34,7 @@ pub enum Crop {
 }
 
 /// The meaning of the channels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Color {
     /// Red, green, blue; alpha as a fourth where the input takes four.
@@ -47,7 +48,7 @@ pub enum Color {
 }
 
 /// The order of the axes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layout {
     /// Channels before rows and columns.
@@ -70,7 +71,8 @@ pub enum Layout {
 /// scale: 1/255
 /// mean: [0.5, 0.5, 0.5]       # or one number for all channels
 /// ```
-#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preprocessing {
     /// The preset that the other options override.

@@ -3,7 +3,7 @@
 use crate::diag::quoted;
 use anyhow::{Result, anyhow, bail};
 use serde::de::{Error, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
 /// The fit of an image to the input's height and width.
@@ -107,5 +107,19 @@ impl<'de> Visitor<'de> for ResizeVisitor {
 impl<'de> Deserialize<'de> for Resize {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Resize, D::Error> {
         deserializer.deserialize_any(ResizeVisitor)
+    }
+}
+
+impl Serialize for Resize {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Resize::None => serializer.serialize_str("none"),
+            Resize::Exact(None) => serializer.serialize_str("exact"),
+            Resize::Exact(Some((height, width))) => serializer.collect_str(&format_args!("exact={height}x{width}")),
+            Resize::ShortSide(None) => serializer.serialize_str("short_side"),
+            Resize::ShortSide(Some(side)) => serializer.collect_str(&format_args!("short_side={side}")),
+            Resize::Letterbox => serializer.serialize_str("letterbox"),
+            Resize::LetterboxCentered => serializer.serialize_str("letterbox_centered"),
+        }
     }
 }

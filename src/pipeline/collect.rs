@@ -113,6 +113,7 @@ fn run(
         model: FloatModel { file: file_name(path), sha256: sha256(path)? },
         shapes: shapes.clone(),
         preprocessing: samples.preprocessing(),
+        preprocessing_options: samples.preprocessing_options(),
         image_size: samples.image_size(),
         n_listed,
         part: Some(PartOfList { shard, list_sha256: list_sha256(dataset), n_done: Some(0) }),

@@ -60,6 +60,8 @@ pub struct Comparison {
     pub n_samples: usize,
     /// The head for metrics of tasks; absent where it is not known.
     pub head: Option<TaskHead>,
+    /// The preprocessing of images, in words; absent for arrays.
+    pub preprocessing: Option<String>,
     /// Figures of the tensors inside the models, where the request asks for them.
     pub tensors: Option<ComparedTensors>,
     /// Whether weights, biases and other constants of both models are finite.
@@ -202,6 +204,7 @@ pub(super) fn over_samples(
         non_finite,
         n_samples: dataset.len(),
         head,
+        preprocessing: dataset.describe(),
         tensors: None,
         has_finite_constants: true,
         warnings: no_box.into_iter().chain(shifted).collect(),

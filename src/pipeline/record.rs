@@ -108,6 +108,7 @@ fn about_data(
             .as_ref()
             .map(|imported| RangesFrom { file: imported.file.clone(), format: imported.format.to_string() }),
         preprocessing: setup.samples.and_then(SampleSet::preprocessing),
+        preprocessing_options: setup.samples.and_then(SampleSet::preprocessing_options),
         inputs: inputs.collect(),
     })
 }

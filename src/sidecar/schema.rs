@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 /// Version of the format. The first number is raised when a change would mislead readers of an earlier version, the
 /// second when keys are added.
-pub const SCHEMA_VERSION: &str = "3.3";
+pub const SCHEMA_VERSION: &str = "3.4";
 
 /// The sidecar.
 #[skip_serializing_none]
@@ -119,6 +119,9 @@ pub struct CalibrationRecord {
     pub ranges_from: Option<RangesFrom>,
     /// Description of the preprocessing of images; absent without images.
     pub preprocessing: Option<String>,
+    /// Options of the preprocessing, as in a file for `--preprocess`; absent without images, and in sidecars of earlier
+    /// versions.
+    pub preprocessing_options: Option<serde_json::Value>,
     /// The inputs with their shapes.
     pub inputs: Vec<InputRecord>,
 }

@@ -74,6 +74,8 @@ pub struct AboutStatistics {
     pub shapes: BTreeMap<String, Vec<usize>>,
     /// The preprocessing of images, in words; absent for arrays.
     pub preprocessing: Option<String>,
+    /// The options of that preprocessing; absent for arrays, and in files of earlier versions.
+    pub preprocessing_options: Option<serde_json::Value>,
     /// Height and width of the images that the network takes, if its input looks like an image.
     pub image_size: Option<[usize; 2]>,
     /// Number of samples in the list, unreadable ones included.
