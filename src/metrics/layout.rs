@@ -65,8 +65,8 @@ impl FloatOutput<'_> {
     ///
     /// The measure is the mean squared difference of neighbors divided by twice the variance. It is about 1 for
     /// independent values, and near 0 along an axis of an image. An output [N, many rows, few values] has its channels
-    /// last unless its values are smooth there. One of [N, many rows, 1] has one channel if its values are smooth along
-    /// the rows; otherwise the rows are features.
+    /// last unless its values are smooth there. One of [N, many values, 1] or [N, 1, many values] has one channel if
+    /// its values are smooth; otherwise they are features.
     pub fn channel_axis(&self) -> Option<usize> {
         let shape_of = |sample: usize| self.shapes.get(sample).copied().unwrap_or(self.shape);
         let samples = self.samples.iter().enumerate();
@@ -145,6 +145,12 @@ fn axis_of(samples: &[Shaped]) -> Option<usize> {
     let roughness = |&axis: &usize| (axis, roughness(samples, axis) / (2.0 * variance));
     let all: Vec<(usize, f64)> = axes.iter().map(roughness).collect();
     let (axis, roughness) = all.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))?;
+    if let &[_, 1, n_values] = shape
+        && n_values >= MANY_ROWS
+        && roughness < ROUGH_ENOUGH
+    {
+        return None;
+    }
     if let (&[_, n_rows, n_last], 1) = (shape, axis)
         && n_rows >= MANY_ROWS * n_last
     {

@@ -28,7 +28,7 @@ pub const OVERLAP: Metric = Metric {
     better: Better::Higher,
     best: 1.0,
     worst: 0.0,
-    about: "overlap of squared deviations by groups of channels, 0 to 1",
+    about: "share of the float result that is kept, by squared deviations of groups of channels, 0 to 1",
     task: None,
     prepare: |outputs, _| Box::new(Overlap::new(outputs)),
 };

@@ -103,5 +103,7 @@ pub(super) fn improve(
             Vec::new()
         });
     }
-    Ok((improved, whole.lowest))
+    // Without methods, the user asks for this table as it is: no other one replaces it.
+    let lowest = whole.lowest.filter(|_| !improved.methods.is_empty());
+    Ok((improved, lowest))
 }

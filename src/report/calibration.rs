@@ -162,6 +162,8 @@ pub fn calibration(outcome: &Outcome, backend: &str) -> Vec<String> {
     }
     if let Some(tuned) = &outcome.improved.tuning {
         lines.add("expected", describe_tuned(tuned));
+    } else if calibration.n_samples > 0 && outcome.improved.methods.iter().all(|tried| tried.judged.is_none()) {
+        lines.add("expected", "not measured: mqq compare measures the quantized model");
     }
     lines.0
 }
@@ -307,7 +309,19 @@ fn describe_tuned(tuned: &Tuned) -> String {
         true => String::new(),
         false => format!("; {} changed, from {}", changed.join(" and "), count(tuned.n_samples, "sample")),
     };
-    format!("{}{changed}", describe_figures(&tuned.judged))
+    let Judged { metric, figures, task, sqnr_db, n_samples, .. } = &tuned.judged;
+    let mut parts: Vec<String> = task.iter().map(|of| describe_figure(&of.metric, of.figures[1])).collect();
+    parts.push(describe_figure(metric, figures[1]));
+    if *metric != SQNR.name {
+        parts.push(describe_figure(SQNR.name, sqnr_db[1]));
+    }
+    format!("{} on {}{changed}", parts.join(", "), count(*n_samples, "held-out sample"))
+}
+
+/// Returns text such as `overlap 0.918`.
+fn describe_figure(metric: &str, figure: f64) -> String {
+    let metric = metrics::by_name(metric).unwrap_or(SQNR);
+    format!("{} {}", metric.title, metric.with_unit(figure))
 }
 
 /// Returns the additional lines of `--verbose`: changes of the float model, float nodes with the reason, notes of

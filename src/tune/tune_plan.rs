@@ -19,8 +19,8 @@ use crate::simulate::{Candidate, HeadMismatch, Samples};
 use anyhow::{Context, Result, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Tunes the plan with the methods of the options. `known` is an earlier evaluation of the plan. Without data nothing
-/// is tuned. A graph that cannot be run node by node keeps its plan, with a warning.
+/// Tunes the plan with the methods of the options, or only measures it where there are none. `known` is an earlier
+/// evaluation of the plan. Without data nothing is tuned. A graph that cannot be run node by node keeps its plan, with a warning.
 ///
 /// # Errors
 /// If a sample cannot be loaded, or the user's task or head does not fit the network.
@@ -28,7 +28,7 @@ pub fn tune_planned(setup: Setup, planned: &mut PlannedModel, known: Option<&Eva
     let Some(samples) = setup.samples else { return Ok(None) };
     let methods = of_plan(&setup, &planned.placement, &planned.plan);
     let n = setup.n_samples(samples, &planned.model, methods.n_of_layers());
-    if n == 0 || methods.is_empty() {
+    if n == 0 {
         return Ok(None);
     }
     let (names, values) = (samples.names(), samples.values(0..n)?);
@@ -68,10 +68,10 @@ pub fn tune(planned: &mut PlannedModel, tuning: Tuning) -> Result<Option<Tuned>>
     try_methods(planned, tuning)?.map(|tried| apply_accepted(planned, tuning, tried)).transpose()
 }
 
-/// Tries the methods on a plan; `None` where there is nothing to tune, or no held-out sample to decide by.
+/// Tries the methods on a plan, and measures it; `None` without a quantized weight or a held-out sample.
 fn try_methods(planned: &PlannedModel, tuning: Tuning) -> Result<Option<Tried>> {
-    let Tuning { samples, n_tune, methods, .. } = tuning;
-    if methods.is_empty() || planned.plan.weights.is_empty() || n_tune >= samples.len() {
+    let Tuning { samples, n_tune, .. } = tuning;
+    if planned.plan.weights.is_empty() || n_tune >= samples.len() {
         return Ok(None);
     }
     ensure!(samples.len() >= MIN_SAMPLES, "found {}, expected {MIN_SAMPLES} or more", count(samples.len(), "sample"));

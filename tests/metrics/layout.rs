@@ -137,6 +137,7 @@ fn many_rows_are_no_channels() {
     let wave = |n_rows: usize| values([1, n_rows, 1], |[_, row, _]| (0.4 * row as f32).sin());
     assert_eq!(channel_axis(&[1, 320, 1], &[&wave(320)]), None);
     assert_eq!(channel_axis(&[1, 60, 1], &[&wave(60)]), Some(1));
+    assert_eq!((channel_axis(&[1, 1, 320], &[&wave(320)]), channel_axis(&[1, 1, 60], &[&wave(60)])), (None, Some(2)));
     // Logits of two classes, and two positions of many channels.
     let logits = |n_rows: usize| values([1, n_rows, 2], |[_, row, class]| rough(row) + 400.0 * class as f32);
     assert_eq!(channel_axis(&[1, 400, 2], &[&logits(400)]), Some(2));

@@ -4,7 +4,7 @@ use super::form::{
     Body, Chart, ChartMark, Document, DocumentColumn, Fact, Graph, GraphNode, NamedRange, Point, Section, Series,
     TableCell, TensorHistogram,
 };
-use crate::metrics;
+use crate::metrics::{self, Better, SQNR};
 use crate::mixed::CurvePoint;
 use crate::report::{count, title};
 use crate::sidecar::{Encoding, FloatNodeRecord, NodeRecord, Sidecar};
@@ -103,27 +103,22 @@ fn summary(sidecar: &Sidecar, network: &NodeFacts) -> Option<Section> {
     let mut add = |name: &'static str, value: String| facts.push(Fact { name, value });
     add("Model", sidecar.model.file.clone());
     add("Backend", sidecar.scheme.backend.clone());
-    if let Some(judged) = sidecar.tuning.as_ref().and_then(|tuning| tuning.judged.as_ref()) {
-        let n = count(judged.n_samples, "held-out sample");
-        let figures = judged.task.iter().map(|task| (&task.metric, task.figures[1], task.deviation));
-        for (metric, figure, deviation) in figures.chain([(&judged.metric, judged.figures[1], judged.deviation)]) {
-            if let Ok(metric) = metrics::by_name(metric) {
-                let decimals = metric.decimals;
-                let value = metric.with_unit(figure);
-                let deviation = format!("{deviation:.decimals$}");
-                add(
-                    metric.title,
-                    format!(
-                        "{value} on {n}; the difference from before tuning has a standard deviation of {deviation}"
-                    ),
-                );
+    match sidecar.tuning.as_ref().and_then(|tuning| tuning.judged.as_ref()) {
+        Some(judged) => {
+            let n = count(judged.n_samples, "held-out sample");
+            let of_task = judged.task.iter().map(|task| (metrics::by_name(&task.metric), task.figures[1]));
+            let figures = of_task.chain([(metrics::by_name(&judged.metric), judged.figures[1])]);
+            let sqnr = (judged.metric != SQNR.name).then_some((Ok(SQNR), judged.sqnr_db[1]));
+            for (metric, figure) in figures.chain(sqnr) {
+                if let Ok(metric) = metric {
+                    let better = if metric.better == Better::Higher { "higher" } else { "lower" };
+                    let about = format!("{}; {better} is better", metric.about);
+                    add(metric.title, format!("{} on {n} ({about})", metric.with_unit(figure)));
+                }
             }
         }
-        let db = judged.sqnr_db[1];
-        add(
-            "SQNR",
-            format!("{db:.2} dB, mean over the outputs (signal-to-quantization-noise ratio; higher is better)"),
-        );
+        None if calibration.n_samples > 0 => add("Accuracy", "not measured: use `mqq compare`".to_string()),
+        None => (),
     }
     if let Some(task) = &sidecar.task {
         add("Task", task.describe());
