@@ -11,7 +11,7 @@ mod replay;
 
 pub use formats::FORMATS;
 pub use index::SidecarIndex;
-pub use replay::float_model;
+pub use replay::{float_model, scaled_float_model};
 
 use crate::diag::{WithHint, none_of};
 use crate::onnx::proto::ModelProto;

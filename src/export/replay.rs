@@ -1,7 +1,7 @@
 //! Repeats the changes that a run made to its float model.
 
 use crate::diag::WithHint;
-use crate::onnx::edit::apply;
+use crate::onnx::edit::{ModelEdit, apply};
 use crate::onnx::proto::ModelProto;
 use crate::onnx::{Loaded, load_whole, sha256};
 use crate::prepare::{Change, Demands, PreparedGraph};
@@ -16,10 +16,32 @@ use std::path::Path;
 /// If the file is another model, or this version of the program prepares the model differently; the message begins with
 /// the path.
 pub fn float_model(sidecar: &Sidecar, path: &Path) -> Result<ModelProto> {
-    replay(sidecar, path).with_context(|| format!("`{}`", path.display()))
+    let replay = || -> Result<ModelProto> {
+        let mut model = prepared(sidecar, path)?;
+        let graph = model.graph_mut()?;
+        apply(graph, &sidecar.model_edits()?)?;
+        let learned = sidecar.learned_weights(graph)?;
+        apply(graph, &learned)?;
+        Ok(model)
+    };
+    replay().with_context(|| format!("`{}`", path.display()))
 }
 
-fn replay(sidecar: &Sidecar, path: &Path) -> Result<ModelProto> {
+/// Returns the float model at `path` prepared and with the channel scales of the run of `sidecar`, but with its own
+/// weights and biases otherwise: its tensors are those that the run quantized, its outputs those of the file.
+///
+/// # Errors
+/// As [`float_model`].
+pub fn scaled_float_model(sidecar: &Sidecar, path: &Path) -> Result<ModelProto> {
+    let mut model = prepared(sidecar, path)?;
+    let mut edits = sidecar.model_edits()?;
+    edits.retain(|edit| !matches!(edit, ModelEdit::ReplaceBias(_)));
+    apply(model.graph_mut()?, &edits)?;
+    Ok(model)
+}
+
+/// Returns the float model as the run prepared it.
+fn prepared(sidecar: &Sidecar, path: &Path) -> Result<ModelProto> {
     let found = sha256(path)?;
     ensure!(
         found == sidecar.model.sha256,
@@ -30,17 +52,12 @@ fn replay(sidecar: &Sidecar, path: &Path) -> Result<ModelProto> {
     let Loaded { model, .. } = load_whole(path)?;
     let shapes = sidecar.calibration.inputs.iter();
     let shapes = shapes.map(|input| (input.name.clone(), input.shape.clone())).collect();
-    let PreparedGraph { mut model, changes, .. } = PreparedGraph::new(model, &demands_of(sidecar), &shapes)?;
+    let PreparedGraph { model, changes, .. } = PreparedGraph::new(model, &demands_of(sidecar), &shapes)?;
     let before = sidecar.model.prepared.iter().map(|change| Change::parse(change));
     ensure!(
         changes.into_iter().map(Some).eq(before),
         anyhow!("the version of mqq that wrote the sidecar prepared this model differently").hint(AGAIN)
     );
-    let graph = model.graph_mut()?;
-    let edits = sidecar.model_edits()?;
-    apply(graph, &edits)?;
-    let learned = sidecar.learned_weights(graph)?;
-    apply(graph, &learned)?;
     Ok(model)
 }
 

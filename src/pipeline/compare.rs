@@ -9,6 +9,7 @@ use crate::check::{is_quantized, non_finite_constants};
 use crate::data::{Array, BoxLabels, Dataset, Labels, Preprocessing, Sample, same_preprocessing};
 use crate::diag::{WithHint, count};
 use crate::engine::{ShapedEngines, ShapedSession};
+use crate::export::scaled_float_model;
 use crate::heads::{HeadRequest, TaskHead, TaskName};
 use crate::matching::{AsQdq, as_qdq};
 use crate::metrics::{ChannelAxes, EvaluatedOutput, Measurement, MetricBound, MissedGate, NonFiniteCounts};
@@ -114,7 +115,8 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparis
     let has_finite_constants = warnings.is_empty();
     warnings.extend(other_names(&float, &quantized));
     let opset = default_opset(&quantized).unwrap_or_default();
-    let inside = request.tensors.then(|| [float.clone(), quantized.clone()]);
+    let inside =
+        request.tensors.then(|| [with_channel_scales(*models).unwrap_or_else(|| float.clone()), quantized.clone()]);
     let built =
         [(models[0], float), (models[1], quantized)].map(|(path, model)| engines(path, &model, opset, &with_data));
     let [float, quantized] = built;
@@ -137,6 +139,13 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparis
         }
     }
     Ok(Comparison { tensors, has_finite_constants, warnings, ..comparison })
+}
+
+/// Returns the float model with the channel scales of the quantized one, whose sidecar lies beside it; `None` without
+/// edits, or if they do not belong to these models.
+fn with_channel_scales([float, quantized]: [&Path; 2]) -> Option<ModelProto> {
+    let sidecar = Sidecar::beside(quantized).filter(|sidecar| sidecar.is_sidecar_of(quantized))?;
+    (!sidecar.edits.is_empty()).then(|| scaled_float_model(&sidecar, float).ok()).flatten()
 }
 
 /// Builds the engines of a model.

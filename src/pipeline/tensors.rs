@@ -94,6 +94,13 @@ impl ComparedTensor {
         (!channels.is_empty() && is_judged).then(|| [dead.count(), channels.len()])
     }
 
+    /// Returns how many times the grid's end farthest from 0 is as large as the largest absolute value of the float
+    /// tensor; `None` without a grid.
+    pub fn range_over_values(&self) -> Option<f64> {
+        let [low, high] = self.about.grid?.ends;
+        Some(low.abs().max(high.abs()) / self.sums.max_value)
+    }
+
     /// Returns the largest absolute value of the float tensor over its root mean square.
     pub fn crest(&self) -> f64 {
         self.sums.max_value / (self.sums.signal / self.sums.n_values.max(1) as f64).sqrt()

@@ -18,6 +18,11 @@ const SATURATED_PERCENT: f64 = 0.1;
 /// Ratio of the largest absolute value to the root mean square above which a range is too wide for its values.
 const HIGH_CREST: f64 = 20.0;
 
+/// Ratio of a range to the largest value above which calibration saw other data: three of eight bits are lost.
+const WIDE_RANGE: f64 = 8.0;
+/// Difference in dB by which a layer alone must be worse than all others so that `--exclude` of it is advised.
+const CLEARLY_WORST_DB: f64 = 6.0;
+
 /// The report on all tensors.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Serialize)]
@@ -102,7 +107,7 @@ pub fn tensors(compared: &ComparedTensors) -> TensorsReport {
     TensorsReport {
         n_samples: compared.n_samples,
         look_first: first.iter().map(|tensor| tensor.about.tensor.clone()).collect(),
-        advice: first.iter().find_map(|tensor| advice(tensor)),
+        advice: first.iter().enumerate().find_map(|(i, tensor)| advice(tensor, first.get(i + 1).copied())),
         rows: compared.tensors.iter().map(figures).collect(),
         unmatched: compared.unmatched.clone(),
         added_failed: compared.alone_failed.clone(),
@@ -126,17 +131,27 @@ fn first(compared: &ComparedTensors) -> Vec<&ComparedTensor> {
     tensors.into_iter().take(N_FIRST).map(|(_, tensor)| tensor).collect()
 }
 
-/// Returns the option that the tensor's figures suggest, if any.
-fn advice(tensor: &ComparedTensor) -> Option<SwitchAdvice> {
+/// Returns the option that the tensor's figures suggest, if any. `next` is the tensor whose layer adds the next most
+/// error.
+fn advice(tensor: &ComparedTensor, next: Option<&ComparedTensor>) -> Option<SwitchAdvice> {
     let added = tensor.added_sqnr_db().filter(|db| *db < ADVICE_DB)?;
     let name = &tensor.about.tensor;
     let saturated = tensor.saturated_percent().unwrap_or_default();
     let (is_of_range, crest) = (tensor.is_of_range(), tensor.crest());
+    let too_wide = tensor.range_over_values().filter(|ratio| *ratio > WIDE_RANGE && ratio.is_finite());
     let advice = |option, value: &str, reason| Some(SwitchAdvice { option, value: value.to_string(), reason });
     match &tensor.about.layer {
         _ if is_of_range && saturated > SATURATED_PERCENT => {
             let reason = format!("{saturated:.2} % of the values of `{name}` lie beyond its range");
             advice("--observer", "max", reason)
+        }
+        _ if is_of_range && too_wide.is_some() => {
+            let ratio = too_wide.unwrap_or_default();
+            let reason = format!(
+                "the range of `{name}` is {ratio:.0} times as large as its values here: calibration saw other data or \
+                 another preprocessing"
+            );
+            advice("--data", "DATA", reason)
         }
         _ if is_of_range && crest > HIGH_CREST => {
             let reason = format!("the largest value of `{name}` is {crest:.0} times its root mean square");
@@ -144,9 +159,26 @@ fn advice(tensor: &ComparedTensor) -> Option<SwitchAdvice> {
         }
         Some(layer) if !tensor.is_of_float_layer() => {
             let reason = format!("the layer of `{name}` alone leaves {}", SQNR.with_unit(added));
-            advice("--exclude", layer, reason)
+            let next = next.and_then(ComparedTensor::added_sqnr_db).unwrap_or(MAX_DB);
+            match next - added >= CLEARLY_WORST_DB {
+                true => advice("--exclude", layer, reason),
+                false => advice(
+                    "--keep-float",
+                    "4",
+                    format!("{reason}, others little more; it takes the layers with most effect on the outputs"),
+                ),
+            }
         }
         _ => None,
+    }
+}
+
+/// Returns a word for a shell, in quotation marks where it has characters with a meaning there.
+fn shell_word(word: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "_-./:,=@%+".contains(c);
+    match word.chars().all(is_plain) {
+        true => word.to_string(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
     }
 }
 
@@ -180,7 +212,7 @@ pub fn tensor_lines(report: &TensorsReport) -> Vec<String> {
     }
     lines.extend(report.added_failed.iter().map(|reason| format!("layers could not be run alone: {reason}")));
     if let Some(SwitchAdvice { option, value, reason }) = &report.advice {
-        lines.push(format!("try: mqq calibrate {option} {value} ({reason})"));
+        lines.push(format!("try: mqq calibrate {option} {} ({reason})", shell_word(value)));
     }
     let lowest = |db: fn(&TensorFigures) -> Option<f64>| report.rows.iter().filter_map(db).reduce(f64::min);
     if let (Some(together), Some(alone)) = (lowest(|row| row.sqnr_db), lowest(|row| row.added_sqnr_db))

@@ -147,10 +147,22 @@ def test_weights_that_are_wrong_are_told_with_their_layer(tmp_path):
 
 
 def test_channels_without_values_are_counted(tmp_path):
-    _, rows, _ = changed(tmp_path, "/Relu_1_output_0", 1000)
+    inside, rows, printed = changed(tmp_path, "/Relu_1_output_0", 1000)
     row = rows["/Relu_1_output_0"]
     assert row["n_channels"] == 32 and 16 < row["dead_channels"] <= 32
     assert rows["/Relu_output_0"]["dead_channels"] == 0
+    # The range is far wider than the values.
+    assert inside["advice"]["option"] == "--data" and "try: mqq calibrate --data DATA (the range of `" in printed
+
+
+@pytest.mark.parametrize("backend", ["tensorrt", "onnxruntime"])
+def test_channel_scales_are_no_error(backend, tmp_path):
+    path = quantized("digits_cnn", backend)
+    assert [edit for edit in json.loads(path.with_suffix(".json").read_text())["edits"] if "scale_channels" in edit]
+    data = ["--data", ROOT / "calib_data" / "eval", "--preprocess", "half", "--limit", 40, "--tensors", "--json"]
+    inside = json.loads(mqq("compare", fixture("digits_cnn"), path, *data))["tensors"]
+    figures = [row[key] for row in inside["rows"] for key in ("sqnr_db", "added_sqnr_db") if key in row]
+    assert len(figures) > 20 and min(figures) > 20
 
 
 def test_a_report_has_all_tensors(tmp_path):
