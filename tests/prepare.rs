@@ -13,6 +13,7 @@ fn a_text_is_read_as_what_it_was_written_for() {
         Change::TakenOffInputs(1),
         Change::BypassedNodes(2),
         Change::FoldedConstants(3),
+        Change::MergedBounds(2),
         Change::CancelledTransposes(8),
         Change::FoldedBatchNorms(20),
         Change::FoldedArithmetic(4),

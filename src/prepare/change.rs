@@ -33,6 +33,8 @@ pub enum Change {
     TurnedEinsums(usize),
     /// Nodes whose inputs are initializers were computed; their outputs became initializers.
     FoldedConstants(usize),
+    /// Chains of Relu, Clip, Min and Max became one Relu or Clip.
+    MergedBounds(usize),
     /// Transpose nodes that undo each other were removed.
     CancelledTransposes(usize),
     /// BatchNormalization nodes were folded into the layers before them.
@@ -104,6 +106,12 @@ impl Change {
                 "nodes with constant inputs were folded",
                 &["Transpose nodes of initializers were folded", "Transpose node of an initializer was folded"],
             ),
+            Change::MergedBounds(n) => (
+                n,
+                "chain of Relu, Clip, Min and Max became one node",
+                "chains of Relu, Clip, Min and Max became one node each",
+                &[],
+            ),
             Change::CancelledTransposes(n) => (
                 n,
                 "Transpose node that others undo was removed",
@@ -146,12 +154,13 @@ impl Change {
 
     /// Returns the change with this text, also in a wording of earlier versions; `None` for other texts.
     pub fn parse(text: &str) -> Option<Change> {
-        const COUNTED: [fn(usize) -> Change; 11] = [
+        const COUNTED: [fn(usize) -> Change; 12] = [
             Change::LiftedConstants,
             Change::TakenOffInputs,
             Change::BypassedNodes,
             Change::TurnedEinsums,
             Change::FoldedConstants,
+            Change::MergedBounds,
             Change::CancelledTransposes,
             Change::FoldedBatchNorms,
             Change::FoldedArithmetic,

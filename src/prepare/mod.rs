@@ -15,6 +15,7 @@ mod fold_constants;
 mod fold_pads;
 mod graph;
 mod lift_constants;
+mod merge_bounds;
 mod multiply_and_add;
 mod pool_means;
 mod renamed_tensors;
@@ -51,6 +52,7 @@ pub const PASSES: &[Pass] = &[
     upgrade_opset::UPGRADE_OPSET,
     einsum_to_matmul::EINSUM_TO_MATMUL,
     fold_constants::FOLD_CONSTANTS,
+    merge_bounds::MERGE_BOUNDS,
     cancel_transposes::CANCEL_TRANSPOSES,
     fold_arithmetic::FOLD_ARITHMETIC,
     fold_pads::FOLD_PADS,

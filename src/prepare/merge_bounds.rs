@@ -1,0 +1,144 @@
+//! Turns bounds that are written as several nodes into one Relu or Clip, which tables fuse with the layer before it.
+//!
+//! A chain of Relu, Clip, and Min and Max with a constant scalar becomes one node: `Min(Max(x, 0), 6)`, in either
+//! order, is `Clip(x, 0, 6)`, and `Max(x, 0)` alone is Relu. Between the nodes of a chain, nothing else reads the
+//! tensors. A single Min, a single Clip and a single Max with another constant stay.
+
+use super::{Change, Pass, default_opset};
+use crate::onnx::graph::{GraphIndex, drop_unused};
+use crate::onnx::names::Names;
+use crate::onnx::node;
+use crate::onnx::proto::{GraphProto, ModelProto, NodeProto};
+use crate::onnx::tensor::from_f32;
+use anyhow::Result;
+use std::collections::BTreeSet;
+
+/// The pass; see the module's documentation.
+pub const MERGE_BOUNDS: Pass = Pass { name: "merge_bounds", run };
+
+/// Lower and upper bound of values.
+#[derive(Clone, Copy)]
+struct Bounds {
+    low: f32,
+    high: f32,
+}
+
+impl Bounds {
+    const NONE: Bounds = Bounds { low: f32::NEG_INFINITY, high: f32::INFINITY };
+
+    /// Returns the bounds of values that are bounded by `self` and then by `next`.
+    fn then(self, next: Bounds) -> Bounds {
+        let bound = |x: f32| x.max(next.low).min(next.high);
+        Bounds { low: bound(self.low), high: bound(self.high) }
+    }
+
+    fn is_relu(self) -> bool {
+        self.low == 0.0 && self.high == f32::INFINITY
+    }
+}
+
+/// Nodes that become one.
+struct Chain {
+    nodes: Vec<usize>,
+    input: String,
+    bounds: Bounds,
+}
+
+fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
+    // Before, the bounds of Clip are attributes.
+    if default_opset(model)? < 11 {
+        return Ok(Vec::new());
+    }
+    let graph = model.graph_mut()?;
+    let found = chains(graph);
+    if found.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut names = Names::of(graph);
+    let (n_found, mut gone, mut constants) = (found.len(), BTreeSet::<usize>::new(), Vec::new());
+    for Chain { nodes, input, bounds } in found {
+        let Some((last, before)) = nodes.split_last() else { continue };
+        gone.extend(before);
+        constants.extend(nodes.iter().flat_map(|&node_idx| graph.node[node_idx].input.iter().cloned()));
+        let (name, output) = (graph.node[*last].name().to_string(), graph.node[*last].output[0].clone());
+        if bounds.is_relu() {
+            graph.node[*last] = node::make("Relu", &name, &[&input], &output);
+            continue;
+        }
+        let mut inputs = vec![input];
+        for (suffix, bound) in [("low", bounds.low), ("high", bounds.high)] {
+            if bound.is_infinite() {
+                inputs.push(String::new());
+                continue;
+            }
+            let name = names.fresh(&format!("{output}_{suffix}"));
+            graph.initializer.push(from_f32(&name, &[], &[bound])?);
+            inputs.push(name);
+        }
+        let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+        graph.node[*last] = node::make("Clip", &name, &inputs, &output);
+    }
+    let mut node_idx = 0..;
+    graph.node.retain(|_| node_idx.next().is_some_and(|node_idx| !gone.contains(&node_idx)));
+    drop_unused(graph, constants);
+    Ok(vec![Change::MergedBounds(n_found)])
+}
+
+/// Returns the longest chains.
+fn chains(graph: &GraphProto) -> Vec<Chain> {
+    let index = GraphIndex::new(graph);
+    let mut taken = BTreeSet::new();
+    let mut found = Vec::new();
+    for (first, node) in graph.node.iter().enumerate() {
+        let Some((slot, bounds)) = bounds_of(&index, node).filter(|_| !taken.contains(&first)) else { continue };
+        let mut chain = Chain { nodes: vec![first], input: node.input[slot].clone(), bounds };
+        let mut output = &node.output[0];
+        while let [(next, slot)] = *index.consumers(output)
+            && let Some((bounded, bounds)) = graph.node.get(next).and_then(|next| bounds_of(&index, next))
+            && bounded == slot
+            && !index.is_output(output)
+            && !index.is_captured(output)
+        {
+            chain.nodes.push(next);
+            chain.bounds = chain.bounds.then(bounds);
+            output = &graph.node[next].output[0];
+        }
+        taken.extend(chain.nodes.iter().copied());
+        let is_relu = node.op_type() == "Max" && chain.bounds.is_relu();
+        // Equal or swapped bounds make a constant.
+        let is_range = chain.bounds.low < chain.bounds.high;
+        if (chain.nodes.len() > 1 || is_relu) && is_range {
+            found.push(chain);
+        }
+    }
+    found
+}
+
+/// Returns the position of the input that a node bounds, and its bounds; `None` for other nodes and unknown bounds.
+fn bounds_of(index: &GraphIndex, node: &NodeProto) -> Option<(usize, Bounds)> {
+    if !node::is_standard(node) || node.output.len() != 1 {
+        return None;
+    }
+    let scalar = |slot: usize| match index.floats(node.input.get(slot)?)?[..] {
+        [value] if value.is_finite() && index.initializer(&node.input[slot])?.dims.is_empty() => Some(value),
+        _ => None,
+    };
+    let one = |bound: f32| match node.op_type() {
+        "Max" => Bounds { low: bound, ..Bounds::NONE },
+        _ => Bounds { high: bound, ..Bounds::NONE },
+    };
+    match (node.op_type(), node.input.len()) {
+        ("Relu", 1) => Some((0, Bounds { low: 0.0, ..Bounds::NONE })),
+        ("Clip", _) => {
+            let (low, high) = index.clip_bounds(node)?;
+            let bounds = Bounds { low: low.unwrap_or(f32::NEG_INFINITY), high: high.unwrap_or(f32::INFINITY) };
+            (!node.input.first()?.is_empty()).then_some((0, bounds))
+        }
+        ("Max" | "Min", 2) => match [scalar(0), scalar(1)] {
+            [None, Some(bound)] => Some((0, one(bound))),
+            [Some(bound), None] => Some((1, one(bound))),
+            _ => None,
+        },
+        _ => None,
+    }
+}
