@@ -141,7 +141,7 @@ pub fn out_of_memory(size: usize) -> ! {
 }
 
 /// Returns the memory in bytes of the machine, or of the process's control group if that is less.
-fn limit() -> usize {
+pub fn limit() -> usize {
     static LIMIT: OnceLock<usize> = OnceLock::new();
     *LIMIT.get_or_init(|| {
         let of_group = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();

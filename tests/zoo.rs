@@ -194,6 +194,50 @@ fn a_model_whose_gates_cannot_be_evaluated_leaves_no_results() {
     assert!(!folder.at("out/b.tensorrt.onnx").exists() && !folder.at("out/b.openvino.onnx").exists());
 }
 
+/// `limit` counts samples of the calibration, and `false` undoes an option of earlier lines.
+#[test]
+fn gates_take_all_data_of_eval_and_false_undoes_an_option() {
+    let eval = repository("calib_data/eval").display().to_string();
+    let zoo = ZOO.replace("  limit: 20\n", "  limit: 20\n  until-stable: true\n");
+    let zoo = format!("{zoo}  a:\n    until-stable: false\n    gates: [overlap=0.5]\n    eval: {eval}\n");
+    let folder = Folder::new(&zoo);
+    let report: Value = serde_json::from_str(&folder.run(&["a.onnx"], &["--json"]).stdout).unwrap();
+    let result = &report["results"][0];
+    assert_eq!((&result["status"], &result["until_stable"]), (&"ok".into(), &Value::Null), "{report:#}");
+    assert_eq!(
+        (&result["summary"]["n_samples"], result["compared"]["outputs"][0]["n_samples"].as_u64()),
+        (&20.into(), Some(300))
+    );
+}
+
+/// One folder for models of one name, a report for all models, a JUnit file over data.
+#[test]
+fn files_of_one_model_replace_no_files_of_another() {
+    let folder = Folder::new(ZOO);
+    fs::create_dir(folder.at("other")).unwrap();
+    fs::copy(folder.at("b.onnx"), folder.at("other/b.onnx")).unwrap();
+    let report = folder.at("report.html").display().to_string();
+    let image = fs::read_dir(folder.at("images")).unwrap().next().unwrap().unwrap().path();
+    let cases: [(&[&str], &[&str], &str); 3] = [
+        (
+            &["b.onnx", "other/b.onnx"],
+            &[],
+            "other/b.onnx`: its results for tensorrt would have the names of those of `",
+        ),
+        (&["a.onnx"], &["--report", &report], "cannot be used with '--report <FILE>'"),
+        (
+            &["a.onnx"],
+            &["--junit", image.to_str().unwrap()],
+            "would be written as the JUnit report, but the run reads it",
+        ),
+    ];
+    for (models, extra, text) in cases {
+        let ran = folder.run(models, extra);
+        assert!(ran.code == 2 && ran.stderr.contains(text), "{models:?}: {}: {}", ran.code, ran.stderr);
+        assert!(!folder.at("out").exists());
+    }
+}
+
 /// A budget that is below that of any model: one at a time.
 #[test]
 fn a_small_budget_runs_one_model_at_a_time() {
@@ -208,6 +252,7 @@ fn a_file_of_a_zoo_with_an_error_is_named() {
     let cases = [
         ("defaults: {backnd: tensorrt}", 1, "`defaults`: unknown option `backnd`"),
         ("models: {'b*': {threads: 2}}", 1, "`b*`: unknown option `threads`"),
+        ("defaults: {report: x.html}", 1, "`defaults`: unknown option `report`"),
         ("modls: {}", 1, "unknown key `modls`"),
         ("models: {'b[': {}}", 1, "`b[`"),
         ("models: {b: 3}", 1, "`b` has no options"),

@@ -325,6 +325,6 @@ fn quantize(args: &QuantizeArgs, request: &Request, paths: &RunPaths) -> Result<
 }
 
 /// Returns the size of files in bytes.
-fn size_of(files: &[RunFile]) -> u64 {
+pub(super) fn size_of(files: &[RunFile]) -> u64 {
     files.iter().map(|file| std::fs::metadata(&file.path).map_or(0, |metadata| metadata.len())).sum()
 }

@@ -6,16 +6,20 @@
 use super::given_options::{Options, arguments, given_options};
 use super::options::PrintArgs;
 use super::print::{self, err, out};
+use super::quantize::size_of;
 use super::zoo_file::{Entry, ZooFile};
 use super::{ErrorReport, Failure, junit};
-use crate::diag::{Exit, count, explain_with_hint, file_name, text_of};
+use crate::data;
+use crate::diag::{Exit, WithHint, count, explain_with_hint, file_name, text_of};
+use crate::guard;
 use crate::metrics::MetricBound;
 use crate::onnx::{RunFile, Staged, check_outputs};
 use crate::report;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use clap::ValueHint;
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -30,7 +34,7 @@ use wait4::Wait4;
 #[command(next_help_heading = "Many models")]
 pub struct ZooArgs {
     /// YAML file with the options of each model; models run side by side
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, group = "for_backends", conflicts_with_all = ["save_stats", "output"])]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, group = "for_backends", conflicts_with_all = ["save_stats", "output", "report"])]
     zoo: Option<PathBuf>,
     /// Memory for the running models, as 8G [default: most of the free]
     #[arg(long, value_name = "SIZE", requires = "zoo", value_parser = size)]
@@ -60,23 +64,24 @@ fn size(text: &str) -> Result<u64, String> {
     size.map(|size| (size * f64::from(factor)) as u64).ok_or_else(|| "expected a size such as 800M or 8G".to_string())
 }
 
-/// Returns the estimated memory of a model's process in bytes. It is the program, a multiple of the model's file and,
+/// Returns the estimated memory of a model's process in bytes. It is the program, a multiple of the model's files and,
 /// by effort, the samples that methods keep with their intermediate values (docs/guide.md).
 fn reserved(entry: &Entry) -> u64 {
     const MIB: u64 = 1 << 20;
-    const OF_FILE: u64 = 8;
+    const OF_FILES: u64 = 8;
     let of_samples = match entry.options.get("effort").and_then(|values| values.first()).map(String::as_str) {
         Some("0") => 0,
         None | Some("1") => 1536,
         Some(_) => 4 * 1024,
     };
-    (256 + of_samples) * MIB + OF_FILE * std::fs::metadata(&entry.model).map_or(0, |metadata| metadata.len())
+    (256 + of_samples) * MIB + OF_FILES * size_of(&RunFile::read_model("", &entry.model))
 }
 
-/// Returns four fifths of the free memory in bytes; `None` if the system does not tell it.
+/// Returns four fifths of the free memory in bytes, or of the container's limit if that is less; `None` if the system
+/// does not tell the free memory.
 fn free_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    kilobytes(&text, "MemAvailable:").map(|free| free / 5 * 4)
+    kilobytes(&text, "MemAvailable:").map(|free| free.min(guard::limit() as u64) / 5 * 4)
 }
 
 /// Returns the value of `key`, given in kB in a file of /proc, in bytes.
@@ -159,10 +164,14 @@ pub(super) fn run(
     let file = ZooFile::read(path)?;
     let entries = models.iter().map(|model| file.entry(model, &given)).collect::<Result<Vec<Entry>>>();
     let entries: Vec<Arc<Entry>> = entries.map_err(Failure::Usage)?.into_iter().map(Arc::new).collect();
+    ensure_apart(&entries).map_err(Failure::Usage)?;
     let written: Vec<RunFile> = zoo.junit.iter().map(|path| RunFile::new("JUnit report", path)).collect();
     let of_zoo = |visit: &mut dyn FnMut(RunFile)| {
-        let models = models.iter().map(|model| RunFile::new("float model", model));
-        models.chain([RunFile::new("options of models", path)]).for_each(visit);
+        let models = models.iter().flat_map(|model| RunFile::read_model("float model", model));
+        models.chain([RunFile::new("options of models", path)]).for_each(&mut *visit);
+        let named: BTreeSet<String> = entries.iter().flat_map(|entry| entry.named()).cloned().collect();
+        let role = "data of models, or a file of their options";
+        data::files(&Vec::from_iter(named), &mut |path| visit(RunFile::new(role, path)));
     };
     let _made = check_outputs(&written, of_zoo).map_err(Failure::Usage)?;
     let (quiet, is_json) = (print.quiet, print.json);
@@ -174,11 +183,12 @@ pub(super) fn run(
     let (sender, receiver) = channel();
     // Large models start first, so that none runs alone at the end.
     let mut left: Vec<usize> = (0..entries.len()).collect();
-    left.sort_by_key(|&at| reserved(&entries[at]));
+    let reserved: Vec<u64> = entries.iter().map(|entry| reserved(entry)).collect();
+    left.sort_by_key(|&at| reserved[at]);
     let (mut done, mut n_done): (Vec<Option<Vec<Value>>>, usize) = (vec![None; entries.len()], 0);
     let mut exit = Exit::Done;
     while n_done < entries.len() {
-        start_jobs(&mut zoo_run, &mut left, &entries, &sender);
+        start_jobs(&mut zoo_run, &mut left, &entries, &reserved, &sender);
         let Some(FinishedJob { at, mut results, exit: of_model, messages, seconds, peak }) =
             next(&mut zoo_run, &receiver)?
         else {
@@ -224,11 +234,41 @@ pub(super) fn run(
     Ok(exit)
 }
 
-/// Starts models of `left`, from its end, while threads and memory are free.
-fn start_jobs(zoo: &mut Zoo, left: &mut Vec<usize>, entries: &[Arc<Entry>], sender: &Sender<FinishedJob>) {
+/// Returns an error if two models would write the same results.
+fn ensure_apart(entries: &[Arc<Entry>]) -> Result<()> {
+    let mut names = BTreeMap::new();
+    for entry in entries {
+        let Entry { model, options, .. } = &**entry;
+        let backends = options.get("backend").into_iter().flatten().flat_map(|names| names.split(',')).map(str::trim);
+        let out_dir = options.get("out-dir").and_then(|values| values.first()).map(Path::new);
+        let folder = Path::new(".").join(out_dir.or(model.parent()).unwrap_or(Path::new("")));
+        let folder = folder.canonicalize().unwrap_or(folder);
+        for backend in backends {
+            let name = (folder.clone(), model.file_stem(), backend);
+            if let Some(other) = names.insert(name, model).filter(|other| *other != model) {
+                return Err(anyhow!(
+                    "`{}`: its results for {backend} would have the names of those of `{}`, expected different names",
+                    model.display(),
+                    other.display()
+                )
+                .hint("use different names, or run them separately"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Starts models of `left`, from its end, while threads and memory are free. `reserved` has the estimated memory of each
+/// model, in bytes.
+fn start_jobs(
+    zoo: &mut Zoo,
+    left: &mut Vec<usize>,
+    entries: &[Arc<Entry>],
+    reserved: &[u64],
+    sender: &Sender<FinishedJob>,
+) {
     while let Some(&at) = left.last() {
-        let (entry, threads) = (entries[at].clone(), zoo.threads_for(left.len()));
-        let reserved = reserved(&entry);
+        let (entry, threads, reserved) = (entries[at].clone(), zoo.threads_for(left.len()), reserved[at]);
         if threads == 0 || !zoo.has_room(reserved) {
             return;
         }

@@ -13,18 +13,22 @@ use clap::{CommandFactory, Parser};
 use globset::{Glob, GlobMatcher};
 use serde::Deserialize;
 use serde_yaml::{Mapping, Value};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Keys that are not options of `mqq calibrate`: gates, and the data and labels of the comparison with the float model.
 const OF_COMPARISON: [&str; 3] = ["gates", "eval", "labels"];
 /// Options that the file may not set: they concern the whole zoo, or files of single models.
 const OPTIONS_NOT_IN_FILE: &[&str] = &[
-    "zoo", "memory", "junit", "output", "json", "quiet", "verbose", "threads", "keep-going", "save-stats", "for",
-    "keep-samples", "shard", "resume", "help",
+    "zoo", "memory", "junit", "output", "report", "json", "quiet", "verbose", "threads", "keep-going", "save-stats",
+    "for", "keep-samples", "shard", "resume", "help",
 ];
 /// Options with paths of data, and options that may name a file. Paths are relative to the folder of the zoo's file.
 const DATA: [&str; 3] = ["data", "eval", "labels"];
 const FILES: [&str; 4] = ["backend", "preprocess", "head", "ranges-from"];
+
+/// Options of a part of the file, by long name; `None` if the value is `false`.
+type Settings = BTreeMap<String, Option<Vec<String>>>;
 
 /// The file's contents.
 #[derive(Deserialize)]
@@ -48,6 +52,13 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Returns the values of the options that name data or may name a file.
+    pub fn named(&self) -> impl Iterator<Item = &String> {
+        let options = self.options.iter().chain(&self.compare);
+        let options = options.filter(|(name, _)| DATA.contains(&name.as_str()) || FILES.contains(&name.as_str()));
+        options.flat_map(|(_, values)| values)
+    }
+
     /// Checks the data and labels of the comparison, if there are gates.
     ///
     /// # Errors
@@ -66,9 +77,9 @@ impl Entry {
 /// The options of a zoo's models.
 pub struct ZooFile {
     path: PathBuf,
-    defaults: Options,
+    defaults: Settings,
     /// Options by pattern, in the order of the file: later ones replace earlier ones.
-    models: Vec<(String, GlobMatcher, Options)>,
+    models: Vec<(String, GlobMatcher, Settings)>,
 }
 
 impl ZooFile {
@@ -112,17 +123,23 @@ impl ZooFile {
     /// # Errors
     /// If `mqq calibrate` does not take the options, or a gate is invalid. The message has the file and the model.
     pub fn entry(&self, model: &Path, given: &Options) -> Result<Entry> {
-        let mut options = self.defaults.clone();
+        let mut settings = self.defaults.clone();
         for (_, _, of_pattern) in self.models.iter().filter(|(_, matcher, _)| matches(matcher, model)) {
-            options.extend(of_pattern.clone());
+            settings.extend(of_pattern.clone());
         }
+        let given_in_file = settings.into_iter().filter_map(|(name, values)| Some((name, values?)));
+        let mut options: Options = given_in_file.collect();
         options.extend(given.clone());
         let [gates, eval, labels] = OF_COMPARISON.map(|key| options.remove(key));
         let gates = gates.unwrap_or_default();
         let place = || format!("`{}`: model `{}`", self.path.display(), file_name(model));
         gates.iter().try_for_each(|gate| MetricBound::parse(gate).map(drop)).with_context(place)?;
-        let data = eval.or_else(|| options.get("data").cloned());
         let mut compare = taken_by_compare(&options);
+        if eval.is_some() {
+            // It counts samples of the calibration.
+            compare.remove("limit");
+        }
+        let data = eval.or_else(|| options.get("data").cloned());
         compare.extend(data.map(|data| ("data".to_string(), data)));
         compare.extend(labels.map(|labels| ("labels".to_string(), labels)));
         let program = ["mqq", "calibrate"].map(str::to_string);
@@ -146,26 +163,26 @@ fn matches(matcher: &GlobMatcher, model: &Path) -> bool {
 }
 
 /// Returns the options of `settings` as text. Paths relative to `folder` become paths from the current folder.
-fn options(settings: &Mapping, folder: &Path) -> Result<Options> {
+fn options(settings: &Mapping, folder: &Path) -> Result<Settings> {
     let program = Cli::command();
     let calibrate = program.find_subcommand("calibrate").context("internal error: no command")?;
     let names: Vec<&str> = calibrate.get_arguments().filter_map(|argument| argument.get_long()).collect();
     let names: Vec<&str> =
         names.into_iter().filter(|name| !OPTIONS_NOT_IN_FILE.contains(name)).chain(OF_COMPARISON).collect();
-    let mut options = Options::new();
+    let mut options = Settings::new();
     for (key, value) in settings {
         let key = key.as_str().context("has a key that is not text, expected an option")?;
         if !names.contains(&key) {
             return Err(none_of(format!("unknown option `{key}`"), key, names));
         }
-        let values: Vec<String> = match value {
-            Value::Bool(true) | Value::Null => Vec::new(),
-            Value::Bool(false) => continue,
-            Value::Sequence(values) => values.iter().map(|value| text(key, value)).collect::<Result<_>>()?,
-            value => vec![text(key, value)?],
+        let values: Option<Vec<String>> = match value {
+            Value::Bool(true) | Value::Null => Some(Vec::new()),
+            Value::Bool(false) => None,
+            Value::Sequence(values) => Some(values.iter().map(|value| text(key, value)).collect::<Result<_>>()?),
+            value => Some(vec![text(key, value)?]),
         };
         let at = |value: String| in_folder(key, value, folder);
-        options.insert(key.to_string(), values.into_iter().map(at).collect());
+        options.insert(key.to_string(), values.map(|values| values.into_iter().map(at).collect()));
     }
     Ok(options)
 }
