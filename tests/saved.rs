@@ -46,7 +46,10 @@ fn results(output: &Path) -> [Vec<u8>; 2] {
 fn collected(folder: &Path, name: &str, model: &Path, extra: &[&str]) -> PathBuf {
     let path = folder.join(name);
     let mut command = calibrate(model, "tensorrt", 37);
-    done(command.args(extra).arg("--save-stats").arg(&path).arg("-o").arg(folder.join("unused.onnx")));
+    if !extra.contains(&"--shard") {
+        command.arg("-o").arg(folder.join("unused.onnx"));
+    }
+    done(command.args(extra).arg("--save-stats").arg(&path));
     path
 }
 
@@ -95,15 +98,15 @@ fn solve_warns_of_the_preprocessing_as_a_full_run_does() {
     fs::write(&list, lines.repeat(5)).unwrap();
     for (limit, warns) in [("319", false), ("320", true)] {
         let at = |name: &str| folder.path().join(format!("{limit}.{name}"));
-        let full = |output: &str| {
+        let full = || {
             let mut command = mqq();
             command.arg("calibrate").arg(&model).args(["-b", "tensorrt", "--preprocess", "unit", "--effort", "0"]);
-            command.arg("--data").arg(&list).args(["--limit", limit]).arg("-o").arg(at(output));
+            command.arg("--data").arg(&list).args(["--limit", limit]);
             command
         };
-        done(&mut full("full.onnx"));
+        done(full().arg("-o").arg(at("full.onnx")));
         for shard in ["0/2", "1/2"] {
-            done(full("unused.onnx").args(["--shard", shard, "--save-stats"]).arg(at(&shard[..1])));
+            done(full().args(["--shard", shard, "--save-stats"]).arg(at(&shard[..1])));
         }
         done(mqq().args(["stats", "merge"]).arg(at("1")).arg(at("0")).arg("-o").arg(at("s.mqqs")));
         let mut solve = mqq();
@@ -129,11 +132,7 @@ fn merged_shards_are_one_run() {
             .map(|index| {
                 let part = format!("{index}/{of}");
                 let args = ["--for", "mqbench-openvino,qnn-htp,xint8-a16", "--keep-samples", "9", "--shard", &part];
-                let unused = folder.path().join("unused.onnx");
-                _ = fs::remove_file(&unused);
-                let path = collected(folder.path(), &format!("{index}-{of}.mqqs"), &model, &args);
-                assert!(!unused.exists(), "a shard writes no model");
-                path
+                collected(folder.path(), &format!("{index}-{of}.mqqs"), &model, &args)
             })
             .collect();
         // An order that is neither that of the shards nor its reverse.
@@ -373,6 +372,23 @@ fn statistics_are_shown_and_compared() {
     assert_eq!((&input["observed"], &input["beyond"]), (&serde_json::json!([-1.0, 1.0]), &0.0.into()));
     let sum: f64 = input["histogram"].as_array().unwrap().iter().map(|share| share.as_f64().unwrap()).sum();
     assert!((sum - 1.0).abs() < 1e-6, "{sum}");
+    // A moving average needs extremes by sample.
+    let with = |file: &Path, observer: &str| {
+        let shown = json(mqq().args(["stats", "show", "--observer", observer]).arg(file));
+        shown["prepared_models"][0]["tensors"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| it["range"].clone())
+            .collect::<Vec<_>>()
+    };
+    let lacking = fails(mqq().args(["stats", "show", "--observer", "ema"]).arg(&one));
+    assert!(lacking.contains("`: has no extremes by sample, expected them for observer `ema`"), "{lacking}");
+    let averaged = collected(folder.path(), "ema.mqqs", &model, &["--observer", "ema"]);
+    assert!(with(&averaged, "ema") != with(&averaged, "max"));
+    assert!(with(&averaged, "max") == with(&one, "max"));
+    let ran = run(mqq().args(["stats", "show", "--observer", "auto"]).arg(&one));
+    assert!(ran.code == 2 && ran.stderr.contains("observer `auto` chooses by the errors of layers"), "{}", ran.stderr);
     let bgr = collected(folder.path(), "dark.mqqs", &model, &["--scale", "1/510"]);
     let same = json(mqq().args(["stats", "diff"]).arg(&one).arg(&one));
     assert!(same["differences"].as_array().unwrap().iter().all(|it| it["distance"] == 0.0));
@@ -458,6 +474,13 @@ fn options_that_do_not_fit_are_refused() {
     usage(calibrate().args(["--shard", "0/2"]), "--save-stats");
     usage(calibrate().args(["--for", "openvino"]), "--save-stats");
     usage(calibrate().args(["--resume"]), "--save-stats");
+    for of_model in
+        [&["-o", "q.onnx"][..], &["--out-dir", "q"], &["--emit", "ppq"], &["--report", "q.html"], &["--strict"]]
+    {
+        let mut command = calibrate();
+        command.args(["--shard", "0/2", "--save-stats"]).arg(folder.path().join("none")).args(of_model);
+        usage(&mut command, "cannot be used with");
+    }
     for shard in ["2/2", "0/0", "1", "a/b", "-1/2"] {
         usage(calibrate().arg("--save-stats").arg(&statistics).arg(format!("--shard={shard}")), "expected I");
     }

@@ -218,13 +218,14 @@ fn files_of_one_model_replace_no_files_of_another() {
     fs::copy(folder.at("b.onnx"), folder.at("other/b.onnx")).unwrap();
     let report = folder.at("report.html").display().to_string();
     let image = fs::read_dir(folder.at("images")).unwrap().next().unwrap().unwrap().path();
-    let cases: [(&[&str], &[&str], &str); 3] = [
+    let cases: [(&[&str], &[&str], &str); 4] = [
         (
             &["b.onnx", "other/b.onnx"],
             &[],
             "other/b.onnx`: its results for tensorrt would have the names of those of `",
         ),
-        (&["a.onnx"], &["--report", &report], "cannot be used with '--report <FILE>'"),
+        (&["a.onnx"], &["--report", &report], "'--report <FILE>'"),
+        (&["a.onnx"], &["-v"], "'--verbose'"),
         (
             &["a.onnx"],
             &["--junit", image.to_str().unwrap()],

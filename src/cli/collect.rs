@@ -31,7 +31,7 @@ pub struct CollectArgs {
     #[arg(long, value_name = "N", requires = "save_stats", default_value = "0", hide_default_value = true, value_parser = whole, allow_negative_numbers = true)]
     keep_samples: usize,
     /// Use every N-th sample, starting at I (0 to N-1); write no model
-    #[arg(long, value_name = "I/N", requires = "save_stats", value_parser = shard, allow_hyphen_values = true)]
+    #[arg(long, value_name = "I/N", requires = "save_stats", value_parser = shard, allow_hyphen_values = true, conflicts_with_all = ["output", "out_dir", "emit", "report", "strict", "skip_existing"])]
     shard: Option<Shard>,
     /// Continue from the file of an interrupted run, if it exists
     #[arg(long, requires = "save_stats")]

@@ -10,6 +10,7 @@ use crate::metrics::{METRICS, MetricBound, MissedGate, SQNR, TOP1_DROP};
 use crate::onnx::{RunFile, Staged, check_outputs};
 use crate::pipeline::{CompareRequest, compare};
 use crate::report::{self, ComparedModels, OutputReport};
+use crate::sidecar::Sidecar;
 use anyhow::{Context, Result};
 use clap::ValueHint;
 use std::path::PathBuf;
@@ -108,7 +109,12 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
     data::ensure_found(&args.data, data::BadEntries::Refused)?;
     let written: Vec<RunFile> = args.report.iter().map(|path| RunFile::new("report", path)).collect();
     let read = |visit: &mut dyn FnMut(RunFile)| {
-        models.into_iter().flat_map(|model| RunFile::read_model("model", model)).for_each(visit);
+        models.into_iter().flat_map(|model| RunFile::read_model("model", model)).for_each(&mut *visit);
+        data::files(&args.data, &mut |path| visit(RunFile::new("evaluation data", path)));
+        let sidecar = Sidecar::beside(&args.quantized).map(|_| args.quantized.with_extension("json"));
+        let others = sidecar.map(|path| RunFile::new("sidecar", &path)).into_iter();
+        let others = others.chain(args.labels.as_ref().map(|path| RunFile::new("labels", path)));
+        others.chain(args.preprocess.file()).chain(args.task.file()).for_each(visit);
     };
     let _made = check_outputs(&written, read).map_err(Failure::Usage)?;
     let quiet = args.print.quiet;
@@ -157,7 +163,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
         }
         print::object(&object)?;
     } else {
-        if let Some(preprocessing) = compared.preprocessing.as_ref().filter(|_| args.verbose) {
+        if let Some(preprocessing) = compared.preprocessing.as_ref().filter(|_| args.verbose && !quiet) {
             out!("{preprocessing}");
         }
         for output in outputs.iter().filter(|output| !quiet || is_missed(output)) {
@@ -169,7 +175,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
         if let Some(tensors) = tensors.as_ref().filter(|_| args.tensors && !quiet) {
             report::tensor_lines(tensors).iter().for_each(|line| out!("{line}"));
         }
-        if args.verbose {
+        if args.verbose && !quiet {
             compared.measured.prepared().groups().iter().for_each(|groups| out!("{}", report::channels(groups)));
         }
     }

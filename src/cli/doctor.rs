@@ -82,7 +82,10 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
     let written: Vec<RunFile> = args.report.iter().map(|path| RunFile::new("report", path)).collect();
     let read = |visit: &mut dyn FnMut(RunFile)| {
         let model = RunFile::read_model("float model", &args.model);
-        model.into_iter().chain(args.task.file()).for_each(visit);
+        model.into_iter().for_each(&mut *visit);
+        data::files(&args.data, &mut |path| visit(RunFile::new("calibration data", path)));
+        let files = args.target.files().into_iter().chain(args.preprocess.file());
+        files.chain(args.task.file()).for_each(visit);
     };
     let _made = check_outputs(&written, read).map_err(Failure::Usage)?;
     let quiet = args.print.quiet;

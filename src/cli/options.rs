@@ -162,6 +162,12 @@ pub struct OptionalBackendArgs {
 }
 
 impl OptionalBackendArgs {
+    /// Returns the files of the backend's table; none without a backend.
+    pub fn files(&self) -> Vec<RunFile> {
+        let files = self.backend.iter().flat_map(|name| backends::files(name));
+        files.map(|path| RunFile::new("backend's table", &path)).collect()
+    }
+
     /// Returns the backend's table with switches and changes applied, and the table of wider types that may replace it.
     /// Without a backend, the first is [`ANY_BACKEND`]'s table.
     pub(super) fn resolve(&self) -> Result<(Scheme, Option<Scheme>), Failure> {

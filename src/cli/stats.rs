@@ -9,7 +9,7 @@ use crate::observers::{Observer, by_spelling};
 use crate::onnx::{RunFile, Staged, check_outputs};
 use crate::report::{StatisticsReport, TensorDifference, differences, statistics};
 use crate::statistics::{merge_shards, statistics_bytes};
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -112,8 +112,18 @@ fn n_bytes(path: &Path) -> Result<usize> {
     Ok(usize::try_from(metadata.len())?)
 }
 
+/// Returns the observer, if it has a range of its own.
+fn with_range(observer: Observer) -> Result<Observer> {
+    ensure!(
+        observer.choices.is_empty(),
+        "observer `{}` chooses by the errors of layers, expected an observer of the statistics alone",
+        observer.name
+    );
+    Ok(observer)
+}
+
 fn show(args: &ShowArgs) -> Result<Exit, Failure> {
-    let observer = by_spelling(&args.observer).context("--observer").map_err(Failure::Usage)?;
+    let observer = by_spelling(&args.observer).and_then(with_range).context("--observer").map_err(Failure::Usage)?;
     let report = reported(&args.file, &observer)?;
     if args.json {
         print::object(report)?;

@@ -34,7 +34,7 @@ use wait4::Wait4;
 #[command(next_help_heading = "Many models")]
 pub struct ZooArgs {
     /// YAML file with the options of each model; models run side by side
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, group = "for_backends", conflicts_with_all = ["save_stats", "output", "report"])]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, group = "for_backends", conflicts_with_all = ["save_stats", "output", "report", "verbose"])]
     zoo: Option<PathBuf>,
     /// Memory for the running models, as 8G [default: most of the free]
     #[arg(long, value_name = "SIZE", requires = "zoo", value_parser = size)]
@@ -52,7 +52,7 @@ impl ZooArgs {
 }
 
 /// Options that are not passed on: they concern the whole zoo, or each model's process gets its own value.
-const OWN: &[&str] = &["zoo", "memory", "junit", "json", "quiet", "verbose", "threads", "keep-going"];
+const OWN: &[&str] = &["zoo", "memory", "junit", "json", "quiet", "threads", "keep-going"];
 
 /// Parses a size such as `800M` or `8G`, and returns it in bytes.
 fn size(text: &str) -> Result<u64, String> {

@@ -4,7 +4,7 @@ use crate::calibrate;
 use crate::data::{Array, Dataset, Values, no_readable_sample};
 use crate::diag::text_of;
 use crate::engine::ShapedEngines;
-use crate::metrics::{EvaluatedOutput, FloatOutput, n_classes};
+use crate::metrics::{EvaluatedOutput, FloatOutput, argmax, n_classes};
 use crate::progress::Progress;
 use crate::statistics::Extremes;
 use anyhow::{Context, Result, anyhow};
@@ -195,8 +195,7 @@ fn add_classes(seen: &mut [Seen], outputs: &[EvaluatedOutput], batch: usize) -> 
     let n_classes = output.n_classes()?;
     for seen in seen {
         let scores = seen.scores.as_ref().map(|(_, _, values)| &values[..values.len().min(n_classes)]);
-        let highest = scores.and_then(|scores| scores.iter().enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b)));
-        seen.sample.class = highest.map(|(class, _)| class);
+        seen.sample.class = scores.and_then(argmax);
     }
     Some(n_classes)
 }

@@ -1,9 +1,10 @@
 //! Reports of saved statistics.
 
+use crate::diag::WithHint;
 use crate::observers::Observer;
 use crate::quant::{Grid, Range};
 use crate::statistics::{Bin, SavedModel, SavedStatistics, SavedTensor, Shard, TensorStatistics};
-use anyhow::Result;
+use anyhow::{Result, anyhow, ensure};
 use serde::Serialize;
 use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
@@ -60,7 +61,7 @@ pub struct TensorReport {
     pub n_non_finite: u64,
     /// Lowest and highest finite value; absent where there is none.
     pub observed: Option<[f32; 2]>,
-    /// The range that the observer chooses for an 8-bit grid.
+    /// The range that the observer chooses for an 8-bit grid; absent for a moving average without extremes by sample.
     pub range: Option<[f64; 2]>,
     /// Share of the finite values beyond `range`, 0 to 1.
     pub beyond: Option<f64>,
@@ -71,9 +72,15 @@ pub struct TensorReport {
 /// Returns the report on statistics whose file has `n_bytes` bytes.
 ///
 /// # Errors
-/// If a histogram is invalid, or the observer finds no range.
+/// If a histogram is invalid, the observer finds no range, or no tensor has the extremes by sample that it averages.
 pub fn statistics(saved: &SavedStatistics, n_bytes: usize, observer: &Observer) -> Result<StatisticsReport> {
     let about = &saved.about;
+    let batch_size = observer.batch_size.filter(|size| *size < about.n_listed);
+    ensure!(
+        batch_size.is_none() || saved.models.values().any(|model| !model.averaged.is_empty()),
+        anyhow!("has no extremes by sample, expected them for observer `{}`", observer.name)
+            .hint(format!("collect them with --observer {}", observer.name))
+    );
     let mut prepared: Vec<(Vec<String>, &SavedModel)> = Vec::new();
     for (sha256, model) in &saved.models {
         match prepared.iter_mut().find(|(_, other)| other.tensors == model.tensors) {
@@ -82,7 +89,7 @@ pub fn statistics(saved: &SavedStatistics, n_bytes: usize, observer: &Observer) 
         }
     }
     let report = |(sha256, model): (Vec<String>, &SavedModel)| -> Result<PreparedReport> {
-        let tensors = model.tensors.iter().map(|(name, saved)| TensorReport::new(name, saved, observer));
+        let tensors = model.tensors.keys().map(|name| TensorReport::new(name, model, observer, batch_size));
         let backends = about.tables.iter().filter(|(_, other)| sha256.contains(other)).map(|(name, _)| name.clone());
         Ok(PreparedReport { backends: backends.collect(), tensors: tensors.collect::<Result<_>>()?, sha256 })
     };
@@ -102,10 +109,11 @@ pub fn statistics(saved: &SavedStatistics, n_bytes: usize, observer: &Observer) 
 }
 
 impl TensorReport {
-    fn new(name: &str, saved: &SavedTensor, observer: &Observer) -> Result<TensorReport> {
-        let statistics = saved.counts.statistics()?;
+    fn new(name: &str, model: &SavedModel, observer: &Observer, batch_size: Option<usize>) -> Result<TensorReport> {
+        let statistics = model.statistics(name, None)?.unwrap_or_default();
         let observed = statistics.min_max();
-        let chosen = observed.map(|_| observer.find(&statistics, &Grid::UINT8_ASYMMETRIC)).transpose()?;
+        let of_observer = model.statistics(name, batch_size)?.filter(|_| observed.is_some());
+        let chosen = of_observer.map(|read| observer.find(&read, &Grid::UINT8_ASYMMETRIC)).transpose()?;
         Ok(TensorReport {
             tensor: name.to_string(),
             n_values: statistics.n_finite(),

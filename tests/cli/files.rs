@@ -42,10 +42,13 @@ fn what_a_run_reads_is_never_written() {
     fs::write(at("half.yaml"), "preset: half\n").unwrap();
     fs::write(at("base.yaml"), "extends: tensorrt\nname: base\n").unwrap();
     fs::write(at("table.yaml"), "extends: ./base.yaml\nname: other\n").unwrap();
+    fs::write(at("labels.txt"), "file,class_index\nimage.png,1\n").unwrap();
     fs::hard_link(at("q.onnx.data"), at("hard.onnx")).unwrap();
+    fs::hard_link(at("base.yaml"), at("report.html")).unwrap();
     let mqq_in_folder = |line: &str| run(mqq().args(line.split(' ')).current_dir(folder.path()));
     let calibrate = "calibrate float.onnx -b tensorrt --effort 0 --preprocess";
     let half = format!("{calibrate} half");
+    let (compare, doctor) = ("compare float.onnx ranges.onnx", "doctor float.onnx --preprocess half");
     let ran = mqq_in_folder(&format!("{half} -d list.txt -o ranges.onnx"));
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let contents = || {
@@ -73,6 +76,12 @@ fn what_a_run_reads_is_never_written() {
         ("prepare other.onnx -b table.yaml -o table.yaml".to_string(), "table.yaml", "backend's"),
         ("export ranges.json -f deploy --model float.onnx -o q.onnx.data".to_string(), "q.onnx.data", tensors),
         ("export ranges.json -f ppq -o ./ranges.json".to_string(), "./ranges.json", "sidecar"),
+        (format!("{compare} -d list.txt --report list.txt"), "list.txt", "evaluation data"),
+        (format!("{compare} -d list.txt --report ranges.json"), "ranges.json", "sidecar"),
+        (format!("{compare} -d list.txt --labels labels.txt --report labels.txt"), "labels.txt", "labels"),
+        (format!("{doctor} -d list.txt --report list.txt"), "list.txt", "calibration data"),
+        (format!("{doctor} -d list.txt -b table.yaml --report report.html"), "report.html", "backend's table"),
+        ("check ranges.onnx -b table.yaml --sarif base.yaml".to_string(), "base.yaml", "backend's table"),
     ];
     for (line, output, role) in cases {
         let ran = mqq_in_folder(&line);

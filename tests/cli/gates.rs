@@ -62,6 +62,7 @@ fn the_channel_axis_of_an_output_may_be_given() {
     };
     let found = with(&["-v"]);
     assert!(found.stdout.ends_with("\nlogits: channels along axis 1: 10 dense channels (0-9)\n"), "{}", found.stdout);
+    assert_eq!(with(&["-v", "-q"]).stdout, "");
     let given = with(&["-v", "--channel-axis", "logits=0"]);
     assert!(given.stdout.contains("\nlogits: channels along axis 0: 1 dense channel (0)"), "{}", given.stdout);
     assert_eq!(first_output(&with(&["--json", "--channel-axis", "logits=0"]))["axis"], 0);
