@@ -176,6 +176,13 @@ fn the_summary_says_what_its_figures_mean() {
     assert!(row("SQNR").contains(" dB on 24 held-out samples (signal over quantization noise"), "{report}");
     assert_eq!(row("Backend"), "| Backend | tensorrt |");
     assert!(report.contains("An SQNR of 200 dB stands for equal values"), "{report}");
+    // Changes that the SQNR itself has judged.
+    let sidecar = folder.path().join("digits_cnn.tensorrt.json");
+    let mut of_run: serde_json::Value = serde_json::from_str(&fs::read_to_string(&sidecar).unwrap()).unwrap();
+    of_run["tuning"]["judged"]["metric"] = "sqnr".into();
+    fs::write(&sidecar, of_run.to_string()).unwrap();
+    let report = run(mqq().arg("report").arg(&sidecar).args(["--format", "md"])).stdout;
+    assert_eq!(report.matches("\n| SQNR |").count(), 1, "{report}");
 }
 
 #[test]

@@ -122,24 +122,29 @@ pub(super) fn request(
         None => None,
         Some(list) => Some(methods::names(list).context("--methods")?),
     };
-    ensure!(
-        level != "0" || methods.as_ref().is_none_or(Vec::is_empty),
-        "--methods with --effort 0, expected 1 or more: effort 0 evaluates no samples"
-    );
+    let has_samples = calibration.has_samples();
+    let ensure_evaluable = |option: &str| -> Result<()> {
+        ensure!(level != "0", "{option} with --effort 0, expected 1 or more: effort 0 evaluates no samples");
+        ensure!(has_samples, "{option} without --data, expected samples to evaluate");
+        Ok(())
+    };
+    if methods.as_ref().is_some_and(|methods| !methods.is_empty()) {
+        ensure_evaluable("--methods")?;
+    }
+    if args.rescue.is_some_and(|percent| percent > 0.0) {
+        ensure_evaluable("--rescue")?;
+    }
     let rescue = match args.rescue {
         Some(percent) => percent / 100.0,
         None if level == "0" || methods.is_some() => 0.0,
         None => RESCUE,
     };
-    ensure!(
-        level != "0" || rescue == 0.0,
-        "--rescue with --effort 0, expected 1 or more: effort 0 evaluates no samples"
-    );
-    let evaluates =
-        mixed.is_some() || rescue > 0.0 || level != "0" && methods.as_ref().is_none_or(|list| !list.is_empty());
+    let has_methods = level != "0" && methods.as_ref().is_none_or(|list| !list.is_empty());
+    let evaluates = has_samples && (mixed.is_some() || rescue > 0.0 || has_methods);
     ensure!(
         evaluates || head == HeadRequest::default(),
-        "--task or --head is given, but nothing is evaluated, expected methods with --effort 1 or more, or a goal"
+        "--task or --head is given, but nothing is evaluated, expected {}, or a goal",
+        if has_samples { "methods with --effort 1 or more" } else { "--data" }
     );
     let activation = observer(&args.observer, &scheme.observers.activation)?;
     let weight = observer(&args.weight_observer, &scheme.observers.weight)?;

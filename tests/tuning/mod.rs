@@ -459,6 +459,20 @@ fn auto_takes_for_each_tensor_what_the_layers_behind_ask_for() {
 }
 
 #[test]
+fn what_only_samples_can_evaluate_needs_data() {
+    for (extra, message) in [
+        (["--methods", "bias"], "--methods without --data, expected samples to evaluate"),
+        (["--rescue", "10"], "--rescue without --data, expected samples to evaluate"),
+        (["--task", "classify"], "but nothing is evaluated, expected --data, or a goal"),
+    ] {
+        let mut command = mqq();
+        command.arg("calibrate").arg(repository("fixtures/digits_old.onnx")).args(["-b", "weight-only-int8", "-o"]);
+        let ran = run(command.arg(TempDir::new().unwrap().path().join("q.onnx")).args(extra));
+        assert!(ran.code == 2 && ran.stderr.contains(message), "{extra:?}: {}", ran.stderr);
+    }
+}
+
+#[test]
 fn bias_calibration_of_ti_is_a_method_like_the_others() {
     let folder = TempDir::new().unwrap();
     let output = folder.path().join("out.onnx");
