@@ -404,11 +404,6 @@ pub(super) fn whole(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| "expected a whole number, 0 or more".to_string())
 }
 
-/// Parses a decimal number.
-fn decimal(text: &str) -> Result<f64, String> {
-    text.parse().map_err(|_| "expected a number".to_string())
-}
-
 /// Removes the spaces around a name of a list.
 fn trimmed(text: &str) -> Result<String, String> {
     Ok(text.trim().to_string())
@@ -433,16 +428,16 @@ pub struct MixedArgs {
     #[arg(long, value_name = "N", group = "goal", value_parser = whole, allow_negative_numbers = true)]
     keep_float: Option<usize>,
     /// Raise precision until every output has this SQNR, in dB
-    #[arg(long, value_name = "DB", group = "goal", value_parser = decimal, allow_hyphen_values = true)]
+    #[arg(long, value_name = "DB", group = "goal", value_parser = parse_number, allow_hyphen_values = true)]
     target_sqnr: Option<f64>,
     /// Raise precision until every output reaches a metric, as overlap=0.95
     #[arg(long, value_name = "NAME=VALUE", group = "goal", add = complete::metrics())]
     target: Option<String>,
     /// Raise precision until at most this share of samples changes class
-    #[arg(long, value_name = "PERCENT", group = "goal", value_parser = decimal, allow_hyphen_values = true)]
+    #[arg(long, value_name = "PERCENT", group = "goal", value_parser = parse_number, allow_hyphen_values = true)]
     max_drop: Option<f64>,
     /// Choose weight types with at most this many bits on average
-    #[arg(long, value_name = "BITS", group = "goal", value_parser = decimal, allow_hyphen_values = true)]
+    #[arg(long, value_name = "BITS", group = "goal", value_parser = parse_number, allow_hyphen_values = true)]
     bits_budget: Option<f64>,
     /// Precision to raise to, from the table's `mixed` [default: the widest]
     #[arg(long, value_name = "NAME", requires = "goal")]
