@@ -12,14 +12,17 @@ use tract_onnx::pb::{AttributeProto, GraphProto, NodeProto, TensorProto};
 /// - a ConstantOfShape without a value gets ONNX's default, a float32 0; the engine's default has 64 bits;
 /// - ends of a Slice, where the length of its input depends on values, are limited to that length, as in ONNX; the
 ///   engine takes a constant end as it is;
+/// - the axis of a CumSum, a tensor with one number, becomes a scalar, which alone the engine takes;
+/// - pads beside `auto_pad` are removed: ONNX Runtime ignores them, and the engine ignores `auto_pad` instead;
 /// - `auto_pad` of a ConvTranspose becomes pads; the engine takes no kernel below the stride, and ignores
 ///   `output_padding`;
 /// - nodes get different names;
-/// - ONNX Runtime's Attention and GlobalLpPool get other names: the engine ignores domains and takes the first for
-///   ONNX's Attention, and it computes a mean for the second.
+/// - ONNX Runtime's Attention, GlobalLpPool and a Swish whose `alpha` is not 1 get other names: the engine ignores
+///   domains and takes the first for ONNX's Attention, computes a mean for the second, and ignores `alpha`.
 pub(super) fn rewrite_dialect(graph: &mut GraphProto) {
     clamp_ends(graph);
     let mut names = HashSet::new();
+    let mut scalars = Vec::new();
     for node in &mut graph.node {
         if let Some(output) = node.output.first().filter(|_| !node.name.is_empty())
             && !names.insert(node.name.clone())
@@ -29,9 +32,16 @@ pub(super) fn rewrite_dialect(graph: &mut GraphProto) {
         while node.input.last().is_some_and(String::is_empty) {
             node.input.pop();
         }
+        if node.attribute.iter().any(|a| a.name == "auto_pad" && !matches!(&a.s[..], b"" | b"NOTSET")) {
+            node.attribute.retain(|attribute| attribute.name != "pads");
+        }
         match (plain_domain(&node.domain), node.op_type.as_str()) {
             ("com.microsoft", "Attention") => node.op_type = "com.microsoft.Attention".to_string(),
             ("", "GlobalLpPool") => node.op_type = "ai.onnx.GlobalLpPool".to_string(),
+            ("", "Swish") if node.attribute.iter().any(|a| a.name == "alpha" && a.f != 1.0) => {
+                node.op_type = "ai.onnx.Swish with alpha".to_string();
+            }
+            ("", "CumSum") => scalars.extend(scalar_axis(node, &graph.initializer)),
             ("", "ConstantOfShape") if node.attribute.iter().all(|a| a.name != "value") => {
                 node.attribute.push(float_zero());
             }
@@ -42,6 +52,18 @@ pub(super) fn rewrite_dialect(graph: &mut GraphProto) {
             attribute.g.iter_mut().chain(&mut attribute.graphs).for_each(rewrite_dialect);
         }
     }
+    graph.initializer.extend(scalars);
+}
+
+/// Makes the constant axis of a CumSum a scalar, if it is a tensor with one number. Returns the scalar.
+fn scalar_axis(node: &mut NodeProto, initializers: &[TensorProto]) -> Option<TensorProto> {
+    let axis = initializers.iter().find(|initializer| node.input.get(1) == Some(&initializer.name))?;
+    let name = format!("{}.axis", node.output.first()?);
+    if axis.dims != [1] {
+        return None;
+    }
+    node.input[1].clone_from(&name);
+    Some(TensorProto { name, dims: Vec::new(), ..axis.clone() })
 }
 
 /// Replaces `auto_pad` of a ConvTranspose by pads. Their sum is what kernel and `output_padding` exceed the stride by.
@@ -80,12 +102,13 @@ fn clamp_ends(graph: &mut GraphProto) {
     let mut nodes = Vec::with_capacity(graph.node.len());
     for mut node in std::mem::take(&mut graph.node) {
         let is_shaped = node.input.iter().any(|input| shaped.contains(input));
-        if let ("Slice", true, [x, _, ends, axes, ..]) = (node.op_type.as_str(), is_shaped, &node.input[..])
-            && let (Some(output), false) = (node.output.first(), axes.is_empty())
+        if let ("Slice", true, [x, _, ends, axes @ ..]) = (node.op_type.as_str(), is_shaped, &node.input[..])
+            && let Some(output) = node.output.first()
+            && let Some(axes) = axes_of_slice(axes.first(), ends, output, &mut graph.initializer)
         {
             let name = |part: &str| format!("{output}.{part}");
             nodes.push(made("Shape", &[x], name("lengths")));
-            nodes.push(made("Gather", &[&name("lengths"), axes], name("longest")));
+            nodes.push(made("Gather", &[&name("lengths"), &axes], name("longest")));
             let to = AttributeProto {
                 name: "to".to_string(),
                 r#type: AttributeType::Int as i32,
@@ -103,6 +126,26 @@ fn clamp_ends(graph: &mut GraphProto) {
         nodes.push(node);
     }
     graph.node = nodes;
+}
+
+/// Returns the name of a Slice's axes. Without `axes`, these are the first axes, one for each of the constant `ends`,
+/// and are added to the initializers. `None` if the number of ends is not known.
+fn axes_of_slice(
+    axes: Option<&String>,
+    ends: &str,
+    output: &str,
+    initializers: &mut Vec<TensorProto>,
+) -> Option<String> {
+    if let Some(axes) = axes.filter(|axes| !axes.is_empty()) {
+        return Some(axes.clone());
+    }
+    const MAX_RANK: i64 = 64;
+    let ends = initializers.iter().find(|initializer| initializer.name == ends)?;
+    let n = ends.dims.first().copied().filter(|n| (1..=MAX_RANK).contains(n))?;
+    let name = format!("{output}.axes");
+    let (data_type, int64_data) = (DataType::Int64 as i32, (0..n).collect());
+    initializers.push(TensorProto { name: name.clone(), dims: vec![n], data_type, int64_data, ..Default::default() });
+    Some(name)
 }
 
 /// Returns a node without attributes, with the name of its output.

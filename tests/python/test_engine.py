@@ -92,11 +92,12 @@ def test_an_input_that_is_an_output_as_well(tmp_path):
 
 @pytest.mark.parametrize(("nodes", "constants", "said"), [
     ([("GlobalLpPool", ["x"], "y", {})], {}, "cannot run these operators: ai.onnx.GlobalLpPool"),
+    ([("Swish", ["x"], "y", {"alpha": 1.702})], {}, "cannot run these operators: ai.onnx.Swish with alpha"),
     ([("FusedConv", ["x", "w"], "y", {"domain": "com.microsoft"})], {"w": np.ones((4, 4, 1, 1), np.float32)},
      "use the model from before the optimization"),
 ])
 def test_operators_that_the_engine_computes_otherwise(nodes, constants, said, tmp_path):
-    """GlobalLpPool as a mean; operators of ONNX Runtime's optimizer have a hint."""
+    """GlobalLpPool as a mean, Swish without its `alpha`; operators of ONNX Runtime's optimizer have a hint."""
     path = tmp_path / "model.onnx"
     graph = helper.make_graph(
         [helper.make_node(op, inputs, [output], name="last", **attributes) for op, inputs, output, attributes in nodes], "graph",
@@ -140,6 +141,29 @@ def test_a_transposed_convolution_pads_itself(kernel, stride, output_padding, au
     save(path, [("ConvTranspose", ["x", "w"], "u", up), ("Conv", ["u", "one"], "y", {})],
          {"w": w, "one": np.ones((1, 4, 1, 1), np.float32)}, {"x": (1, 4, 5, 5)}, ("y", "u"))
     assert_range_as_in_onnxruntime(tmp_path, path, "u", rng.standard_normal((8, 4, 5, 5)).astype(np.float32))
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+def test_pads_beside_auto_pad_do_not_count(op, tmp_path):
+    """ONNX Runtime ignores them. The engine's own operators ignore `auto_pad` instead."""
+    rng = np.random.default_rng(14)
+    path, padded = tmp_path / "model.onnx", {"kernel_shape": [3, 3], "auto_pad": "VALID", "pads": [2, 1, 1, 2]}
+    save(path, [("Conv", ["x", "w"], "c", {}), (op, ["c"], "p", padded), ("Conv", ["p", "w"], "y", {})],
+         {"w": rng.standard_normal((4, 4, 1, 1)).astype(np.float32)}, {"x": (1, 4, 6, 6)}, ("y", "p"))
+    model = onnx.load(path)
+    del model.graph.value_info[:]
+    [output.type.tensor_type.ClearField("shape") for output in model.graph.output]
+    onnx.save(model, path)
+    assert_range_as_in_onnxruntime(tmp_path, path, "p", rng.standard_normal((8, 4, 6, 6)).astype(np.float32))
+
+
+def test_the_axis_of_a_sum_is_a_tensor_with_one_number(tmp_path):
+    """The engine takes a scalar only."""
+    rng = np.random.default_rng(15)
+    path = tmp_path / "model.onnx"
+    save(path, [("MatMul", ["x", "w"], "a", {}), ("CumSum", ["a", "axis"], "s", {}), ("MatMul", ["s", "w"], "y", {})],
+         {"w": rng.standard_normal((C, C)).astype(np.float32), "axis": np.int64([1])}, {"x": (1, 4, C)}, ("y", "s"))
+    assert_range_as_in_onnxruntime(tmp_path, path, "s", rng.standard_normal((8, 4, C)).astype(np.float32))
 
 
 def test_nodes_of_one_name(tmp_path):
@@ -237,12 +261,13 @@ def test_an_nd_index_outside_its_axis(tmp_path):
     assert done.returncode == 1 and "index -5 of axis 1, expected -4 to 3" in done.stderr, done.stderr
 
 
-def test_a_slice_of_as_many_boxes_as_are_kept(tmp_path):
+@pytest.mark.parametrize("axes", [["axis", "step"], []])
+def test_a_slice_of_as_many_boxes_as_are_kept(axes, tmp_path):
     """`keep[:50]` of fewer than 50; ONNX ends a Slice at the length, and so must the engine where values decide the length."""
     rng = np.random.default_rng(5)
     nodes = [("Conv", ["x", "w"], "c", {}), ("Greater", ["c", "limit"], "is_kept", {}), ("NonZero", ["is_kept"], "kept", {}),
              ("Transpose", ["kept"], "rows", {}), ("GatherND", ["c", "rows"], "values", {}),
-             ("Slice", ["values", "start", "end", "axis", "step"], "first", {}), ("Relu", ["first"], "y", {})]
+             ("Slice", ["values", "start", "end", *axes], "first", {}), ("Relu", ["first"], "y", {})]
     ints = {"start": [0], "end": [50], "axis": [0], "step": [1]}
     constants = {"w": rng.standard_normal((4, 3, 1, 1)).astype(np.float32), "limit": np.float32(0.5)}
     path, output = tmp_path / "model.onnx", tmp_path / "quantized.onnx"
