@@ -2,6 +2,7 @@
 
 use crate::support::{Attr, GraphBuilder};
 use mqq::matching::{MatchKind, as_qdq, isolate_layers, matching};
+use mqq::onnx::node::int;
 use mqq::onnx::proto::ModelProto;
 use mqq::onnx::tensor::{DataType, from_integers};
 use std::collections::BTreeMap;
@@ -172,4 +173,31 @@ fn layers_on_their_own_read_the_float_tensors() {
     assert_eq!(of_float, ["x", "c", "a"]);
     // The input itself is quantized as it is.
     assert_eq!(alone.own_inputs, [0]);
+}
+
+/// A MaxPool of integers whose type only the attribute of their QuantizeLinear gives.
+#[test]
+fn integers_of_a_layer_on_its_own_have_their_type() {
+    let pool = [("kernel_shape", Attr::Ints(vec![2, 2]))];
+    let model = |is_quantized: bool| {
+        let mut g = GraphBuilder::new(21);
+        g.input("x", &[1, 3, 8, 8]);
+        g.conv("x", 3, 4, 3, 1, "c");
+        if is_quantized {
+            g.values("s", &[], &[0.125]);
+            g.op_with("QuantizeLinear", &["c", "s"], "c_q", &[("output_dtype", Attr::Int(DataType::Int8 as i64))]);
+            g.op_with("MaxPool", &["c_q"], "p_q", &pool);
+            g.op("DequantizeLinear", &["p_q", "s"], "y");
+        } else {
+            g.op_with("MaxPool", &["c"], "y", &pool);
+        }
+        g.output("y");
+        g.build()
+    };
+    let quantized = model(true);
+    let found = matching(&model(false), &quantized).unwrap();
+    let alone = isolate_layers(&quantized, &found.tensors.iter().map(Some).collect::<Vec<_>>()).unwrap();
+    let nodes = &alone.model.graph.as_ref().unwrap().node;
+    let made = nodes.iter().find(|node| node.op_type() == "QuantizeLinear" && node.input[0] == "c_float").unwrap();
+    assert_eq!(int(made, "output_dtype", 0), DataType::Int8 as i64);
 }

@@ -98,6 +98,7 @@ impl<'a> QdqGraph<'a> {
             scale: self.values(name(1), scale_values),
             zero_point,
             axis: int(node, "axis", 1),
+            rank: self.shape(name(0)).map(|shape| shape.len()).or(made_by.and_then(|source| source.rank)),
             block_size: int(node, "block_size", 0),
             role: self.role(name(0), output),
         }

@@ -1,5 +1,6 @@
 //! A QuantizeLinear or DequantizeLinear with its decoded parameters.
 
+use crate::onnx::node::from_first;
 use crate::onnx::proto::NodeProto;
 use crate::scheme::RuleCall;
 
@@ -87,6 +88,8 @@ pub struct QdqNode<'a> {
     pub zero_point: NodeInput<i32>,
     /// Attribute `axis`; ONNX's default is 1.
     pub axis: i64,
+    /// Rank of the converted tensor, if it is known.
+    pub rank: Option<usize>,
     /// Attribute `block_size`; 0 if it is absent.
     pub block_size: i64,
     /// The role of the converted tensor.
@@ -119,7 +122,11 @@ impl QdqNode<'_> {
             (Some(a), Some(b)) => a == b,
             _ => input(self, 2) == input(other, 2),
         };
-        let along = !self.is_per_channel() || self.axis == other.axis;
+        let axis = |qdq: &QdqNode, other: &QdqNode| match qdq.rank.or(other.rank) {
+            Some(rank) => from_first(qdq.axis, rank),
+            None => qdq.axis,
+        };
+        let along = !self.is_per_channel() || axis(self, other) == axis(other, self);
         let types = self.data_type.is_none() || other.data_type.is_none() || self.data_type == other.data_type;
         scales && zero_points && along && types && self.block_size == other.block_size
     }

@@ -3,8 +3,9 @@
 
 use super::roots::{TensorRoots, is_pass_through};
 use super::tensors::TensorMatch;
+use crate::check::QdqOperator;
 use crate::onnx::names::Names;
-use crate::onnx::node::{make, set_int};
+use crate::onnx::node::{int, make, set_int};
 use crate::onnx::proto::{ModelProto, NodeProto, ValueInfoProto};
 use crate::onnx::tensor::DataType;
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,6 +51,13 @@ pub fn isolate_layers(quantized: &ModelProto, tensors: &[Option<&TensorMatch>]) 
                         let inputs: Vec<&str> = [name.as_str()].into_iter().chain(scales).collect();
                         let mut quantize = make("QuantizeLinear", &result, &inputs, &result);
                         set_int(&mut quantize, "axis", qdq.axis);
+                        let output_dtype = int(qdq.node, "output_dtype", 0);
+                        if qdq.operator == QdqOperator::Quantize && output_dtype != 0 {
+                            set_int(&mut quantize, "output_dtype", output_dtype);
+                        }
+                        if qdq.block_size != 0 {
+                            set_int(&mut quantize, "block_size", qdq.block_size);
+                        }
                         nodes.push(quantize);
                         result
                     })

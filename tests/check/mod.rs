@@ -251,3 +251,19 @@ fn wrong_calls_in_a_table_are_explained() {
         assert!(error.contains(expected), "{call}: {error}");
     }
 }
+
+#[test]
+fn an_axis_from_the_last_is_that_from_the_first() {
+    let found = |of_q: i64, of_dq: i64| {
+        let mut g = GraphBuilder::new(13);
+        g.input("x", &[1, 4, 4, 3]);
+        g.values("x_scale", &[3], &[0.5, 0.25, 0.125]);
+        g.tensor(tensor::from_integers("x_zp", tensor::DataType::Int8, &[3], &[0; 3]).unwrap());
+        linear(&mut g, "QuantizeLinear", "x", "x", Some(of_q));
+        linear(&mut g, "DequantizeLinear", "x", "x_q", Some(of_dq));
+        g.op("Relu", &["x_dq"], "y");
+        g.output("y");
+        findings(&g.build(), &table("[paired]").unwrap()).iter().any(|finding| finding.rule == "paired")
+    };
+    assert_eq!([found(-1, 3), found(3, -1), found(-1, -1), found(1, 3)], [false, false, false, true]);
+}

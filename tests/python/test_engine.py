@@ -166,6 +166,27 @@ def test_the_axis_of_a_sum_is_a_tensor_with_one_number(tmp_path):
     assert_range_as_in_onnxruntime(tmp_path, path, "s", rng.standard_normal((8, 4, C)).astype(np.float32))
 
 
+def test_integers_of_4_bits_in_a_branch(tmp_path):
+    """The engine lacks them; they become integers of 8 bits, in branches as well."""
+    rng = np.random.default_rng(16)
+    draw = lambda *shape: (rng.standard_normal(shape) / C ** 0.5).astype(np.float32)
+    info = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8, C])
+    branch = lambda scale: helper.make_graph(
+        [helper.make_node("DequantizeLinear", ["integers", "scale"], ["factors"]), helper.make_node("Mul", ["a", "factors"], ["scaled"])],
+        "branch", [], [info("scaled")],
+        [helper.make_tensor("integers", TensorProto.INT4, [C], [k % 16 - 8 for k in range(C)]), numpy_helper.from_array(np.float32(scale), "scale")])
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0),
+             helper.make_node("Greater", ["sum", "zero"], ["is_large"]),
+             helper.make_node("If", ["is_large"], ["b"], then_branch=branch(2.0), else_branch=branch(0.5)),
+             helper.make_node("MatMul", ["b", "w"], ["y"])]
+    constants = {"w": draw(C, C), "zero": np.float32(0)}
+    graph = helper.make_graph(nodes, "branches", [info("x")], [info("y"), info("b")],
+                              [numpy_helper.from_array(value, name) for name, value in constants.items()])
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
+    assert_range_as_in_onnxruntime(tmp_path, path, "b", draw(16, 8, C))
+
+
 def test_nodes_of_one_name(tmp_path):
     """Each Gemm becomes several nodes of the engine, named after it. ONNX's checker passes such a model, ONNX Runtime refuses it."""
     rng = np.random.default_rng(13)

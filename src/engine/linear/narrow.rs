@@ -2,7 +2,7 @@
 
 use crate::onnx::integers::integer_values;
 use crate::onnx::node::{int, set_int};
-use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
+use crate::onnx::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
 use crate::onnx::tensor::{self, DataType};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
@@ -29,25 +29,30 @@ fn wide(data_type: i32) -> Option<(DataType, [i64; 2])> {
 /// # Errors
 /// If a tensor's data does not match its shape.
 pub fn widened(model: &ModelProto) -> Result<Option<ModelProto>> {
-    let Some(graph) = &model.graph else { return Ok(None) };
-    let is_narrow = |data_type: i32| wide(data_type).is_some();
-    let in_node = |node: &NodeProto| {
-        is_narrow(int(node, "output_dtype", 0) as i32)
-            || node.attribute.iter().any(|a| a.t.as_ref().is_some_and(|t| is_narrow(t.data_type())))
-    };
-    let tensors = graph.initializer.iter().any(|tensor| is_narrow(tensor.data_type()));
-    if !tensors && !graph.node.iter().any(in_node) {
+    if !model.graph.as_ref().is_some_and(has_narrow) {
         return Ok(None);
     }
     let mut model = model.clone();
     if let Some(graph) = &mut model.graph {
-        widen(graph)?;
+        widen(graph, &mut BTreeMap::new())?;
     }
     Ok(Some(model))
 }
 
-fn widen(graph: &mut GraphProto) -> Result<()> {
-    let mut bounds: BTreeMap<String, [i64; 2]> = BTreeMap::new();
+/// Whether a graph or one of its subgraphs has integers of 2 or 4 bits.
+fn has_narrow(graph: &GraphProto) -> bool {
+    let is_narrow = |data_type: i32| wide(data_type).is_some();
+    let in_attribute = |attribute: &AttributeProto| {
+        attribute.t.as_ref().is_some_and(|tensor| is_narrow(tensor.data_type()))
+            || attribute.g.iter().chain(&attribute.graphs).any(has_narrow)
+    };
+    let in_node =
+        |node: &NodeProto| is_narrow(int(node, "output_dtype", 0) as i32) || node.attribute.iter().any(in_attribute);
+    graph.initializer.iter().any(|tensor| is_narrow(tensor.data_type())) || graph.node.iter().any(in_node)
+}
+
+/// Widens the integers of a graph and of its subgraphs. `bounds` has those of the tensors of outer graphs.
+fn widen(graph: &mut GraphProto, bounds: &mut BTreeMap<String, [i64; 2]>) -> Result<()> {
     for tensor in &mut graph.initializer {
         if let Some(range) = widen_tensor(tensor)? {
             bounds.insert(tensor.name().to_string(), range);
@@ -60,8 +65,13 @@ fn widen(graph: &mut GraphProto) -> Result<()> {
                 bounds.insert(output.clone(), range);
             }
         }
+        for nested in
+            node.attribute.iter_mut().flat_map(|attribute| attribute.g.iter_mut().chain(&mut attribute.graphs))
+        {
+            widen(nested, bounds)?;
+        }
         if node.op_type() == "QuantizeLinear" {
-            widen_result(node, &bounds);
+            widen_result(node, bounds);
         }
     }
     graph.input.iter_mut().chain(&mut graph.output).for_each(widen_value);
