@@ -184,6 +184,11 @@ def test_the_task_tells_what_values_leave_open(tmp_path):
     assert reason == "the outputs are not taken as class scores; --task classify says that they are"
     _, found = doctor(tmp_path / "m.onnx", *data, "--task", "classify")
     assert "class 2 for all 20 samples" in found["one_class"][0]["found"]
+    # Of equal scores the first counts, as in `compare`.
+    save(tmp_path / "equal.onnx", [("Flatten", ["x"], "f", {}), ("Gemm", ["f", "w", "b"], "y", {})],
+         {"w": 0 * weight, "b": np.float32([0, 0, 0.5, 0.5, 0, 0])}, {"x": (1, 3, 3, 3)})
+    _, found = doctor(tmp_path / "equal.onnx", *data, "--task", "classify")
+    assert "class 2 for all 20 samples" in found["one_class"][0]["found"]
     report, _ = doctor(fixture("digits_cnn"), *DIGITS, "--task", "embed")
     assert results(report)["one_class"] == "unknown"
 
