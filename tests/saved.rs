@@ -351,7 +351,7 @@ fn statistics_of_another_model_or_table_are_refused() {
     assert!(other.contains("of another model: `digits_cnn.onnx` with SHA-256"), "{other}");
     for (backend, extra) in [("xint8-a16", ""), ("qnn-htp", ""), ("tensorrt", "--observer=ema")] {
         let lacking = solve(&model, &["-b", backend, extra].as_slice()[..if extra.is_empty() { 2 } else { 3 }]);
-        assert!(lacking.contains("the statistics have no ") && lacking.contains("--for"), "{backend}: {lacking}");
+        assert!(lacking.contains("the statistics lack ") && lacking.contains("--for"), "{backend}: {lacking}");
     }
     assert!(!folder.path().join("none").exists());
 }
@@ -436,7 +436,7 @@ fn solve_with_kept_samples_is_a_full_run() {
             let ran = solve(backend, extra, &all, &solved);
             assert_eq!(ran.code, 0, "{backend} {extra:?}: {}", ran.stderr);
             let ran = solve(backend, extra, &some, &part);
-            let is_refused = ran.code == 1 && ran.stderr.contains("the statistics have no ") && !part.exists();
+            let is_refused = ran.code == 1 && ran.stderr.contains("the statistics lack ") && !part.exists();
             let is_same = ran.code == 0 && results(&full) == results(&part);
             (results(&full) != results(&solved) || !is_refused && !is_same)
                 .then(|| format!("{backend} {extra:?}: {}", ran.stderr))

@@ -180,7 +180,7 @@ impl SampleSet {
     /// Returns the error about the first lack that was recorded; `None` if the saved statistics sufficed so far.
     pub fn first_lack(&self) -> Option<anyhow::Error> {
         let of_lack = |lack: &String| {
-            anyhow!("the statistics have no {lack}; without them the result would differ from that of a run with data")
+            anyhow!("the statistics lack {lack}, so the result would differ from that of a run on the data")
                 .hint("collect them with --for, more --keep-samples, and the same --exclude, --only, --outputs and --observer")
         };
         self.lack.get().map(of_lack)

@@ -56,7 +56,7 @@ pub struct CalibrateArgs {
     effort: String,
     #[command(flatten)]
     samples: SampleArgs,
-    /// Take samples until more of them change no range by a step
+    /// Stop once more samples change no range by a step
     #[arg(long, conflicts_with_all = ["ranges_from", "shard", "resume"])]
     until_stable: bool,
     #[command(flatten)]
@@ -75,7 +75,7 @@ pub struct CalibrateArgs {
     /// Continue after a model that fails; the exit code is still 1
     #[arg(long)]
     keep_going: bool,
-    /// Skip models with results of the same data and options
+    /// Skip models whose results come from the same data and options
     #[arg(long)]
     skip_existing: bool,
     #[command(flatten)]

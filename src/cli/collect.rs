@@ -27,7 +27,7 @@ pub struct CollectArgs {
     /// Also save what these backends need (all: every backend)
     #[arg(long = "for", value_name = "NAME,…", value_delimiter = ',', requires = "save_stats", add = complete::backends())]
     backends: Vec<String>,
-    /// Also save the inputs of N samples, for effort 1 and above
+    /// Also save N whole samples, which `mqq solve` needs for effort 1 and above
     #[arg(long, value_name = "N", requires = "save_stats", default_value = "0", hide_default_value = true, value_parser = whole, allow_negative_numbers = true)]
     keep_samples: usize,
     /// Use every N-th sample, starting at I (0 to N-1); write no model
@@ -110,7 +110,7 @@ fn table(name: &str) -> Result<Scheme, Failure> {
 
 /// Collects the statistics of a model for all `requests`. With --save-stats, saves them at intervals and at the end.
 /// Without it, backends that the model cannot be prepared for are left out if there are several. With `until_stable`,
-/// samples are taken until more of them change no range by a step.
+/// it stops once more samples change no range by a step.
 ///
 /// # Errors
 /// If the model, the data or earlier statistics cannot be used, or the file cannot be written.

@@ -319,7 +319,7 @@ impl TaskArgs {
 /// The channel axes of outputs.
 #[derive(Debug, Args)]
 pub struct AxisArgs {
-    /// Channel axis of an output, if detected wrongly (-v); repeatable
+    /// Channel axis of an output, if -v shows a wrong one; repeatable
     #[arg(long = "channel-axis", value_name = "OUTPUT=AXIS", display_order = RARE)]
     axes: Vec<String>,
 }
@@ -439,7 +439,7 @@ pub struct MixedArgs {
     /// Choose weight types with at most this many bits on average
     #[arg(long, value_name = "BITS", group = "goal", value_parser = parse_number, allow_hyphen_values = true)]
     bits_budget: Option<f64>,
-    /// Precision to raise to, from the table's `mixed` [default: the widest]
+    /// Precision to raise layers to, one of the table's `mixed` [default: the widest]
     #[arg(long, value_name = "NAME", requires = "goal")]
     raise_to: Option<String>,
 }

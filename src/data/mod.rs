@@ -103,7 +103,7 @@ impl Dataset {
     /// with one path per line, `.csv` with a column `file`) with paths relative to the list. Headers of array files
     /// (`.npy`, `.npz`, `.pb`) are read here; images are opened when they are loaded.
     ///
-    /// An array with the input's shape is one sample, also if it lacks a batch axis of length 1. An array with more
+    /// An array with the input's shape is one sample, even without the batch axis of length 1. An array with more
     /// entries along the first axis holds several batches, joined along that axis. An array with one more axis in front
     /// holds samples along that axis. An array with one sample is used with every sample of the other inputs. Files may
     /// differ along open axes.

@@ -14,8 +14,8 @@ use tract_onnx::pb::{AttributeProto, GraphProto, NodeProto, TensorProto};
 ///   engine takes a constant end as it is;
 /// - the axis of a CumSum, a tensor with one number, becomes a scalar, which alone the engine takes;
 /// - pads beside `auto_pad` are removed: ONNX Runtime ignores them, and the engine ignores `auto_pad` instead;
-/// - `auto_pad` of a ConvTranspose becomes pads; the engine takes no kernel below the stride, and ignores
-///   `output_padding`;
+/// - `auto_pad` of a ConvTranspose becomes pads; with it, the engine refuses kernels smaller than the stride and
+///   ignores `output_padding`;
 /// - nodes get different names;
 /// - ONNX Runtime's Attention, GlobalLpPool and a Swish whose `alpha` is not 1 get other names: the engine ignores
 ///   domains and takes the first for ONNX's Attention, computes a mean for the second, and ignores `alpha`.
@@ -66,8 +66,8 @@ fn scalar_axis(node: &mut NodeProto, initializers: &[TensorProto]) -> Option<Ten
     Some(TensorProto { name, dims: Vec::new(), ..axis.clone() })
 }
 
-/// Replaces `auto_pad` of a ConvTranspose by pads. Their sum is what kernel and `output_padding` exceed the stride by.
-/// Source: ONNX Runtime, `core/providers/cpu/nn/conv_transpose_attributes.h`.
+/// Replaces `auto_pad` of a ConvTranspose by pads. They add up to the kernel's extent plus `output_padding` minus the
+/// stride. Source: ONNX Runtime, `core/providers/cpu/nn/conv_transpose_attributes.h`.
 fn pad_explicitly(node: &mut NodeProto, initializers: &[TensorProto]) {
     let attribute = |name: &str| node.attribute.iter().find(|attribute| attribute.name == name);
     let is_upper = match attribute("auto_pad").map(|attribute| &attribute.s[..]) {

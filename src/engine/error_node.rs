@@ -9,7 +9,7 @@ use crate::onnx::proto::{ModelProto, NodeProto, ValueInfoProto};
 use anyhow::{Result, anyhow};
 use std::collections::BTreeSet;
 
-/// Maximum bytes of a model that is built again, in part, to find the node.
+/// Models above this size, in bytes, are not rebuilt in part to find the node.
 const MAX_BYTES: usize = 256 << 20;
 
 /// Returns the error with its node in front: the node that the engine names, else the last node of the shortest

@@ -5,9 +5,9 @@
 //! model.
 //!
 //! Observed tensors become outputs of the graph before it is optimized, so that none is optimized away. All other
-//! tensors become outputs, too, so that no value depends on the choice of observed tensors. Before planning, only the
-//! model's own outputs stay outputs, and observed tensors that nothing else needs. So other tensors are freed after
-//! their last use.
+//! tensors become outputs, too, so that no value depends on the choice of observed tensors. Before planning, all but
+//! the model's own outputs, and observed tensors that nothing else reads, stop being outputs. The engine then frees
+//! them after their last use.
 
 mod batch_norm;
 mod branches;

@@ -41,7 +41,8 @@ impl BinCenters {
     }
 
     /// Returns the sum of squared differences between the centers and their quantized values, one difference per
-    /// counted value. If the sum reaches `limit`, the result may be any part of the sum that is not below `limit`.
+    /// counted value. If the sum reaches `limit`, the function may stop early and return the sum so far, which is at
+    /// least `limit`.
     pub fn squared_error(&self, params: &QuantParams, limit: f64) -> f64 {
         if params.codes != Codes::Affine {
             return self.sum(limit, |x| f64::from(params.fake_quantize(x as f32)));

@@ -45,8 +45,8 @@ pub struct CollectRequest<'a> {
     pub selection: &'a Selection,
     /// The calibration data.
     pub calibration: &'a CalibrationOptions,
-    /// The minimum number of samples, where samples are taken until more of them change no range by a step; `None` to
-    /// take all samples. Not together with a shard or an interrupted run.
+    /// The minimum number of samples, for a run that stops once more samples change no range by a step; `None` to take
+    /// all samples. Not together with a shard or an interrupted run.
     pub until_stable: Option<usize>,
     /// The part of the list of samples.
     pub shard: Shard,

@@ -131,7 +131,7 @@ struct DataFindings {
     no_box: Option<String>,
 }
 
-/// Runs rounds of samples until more samples change no range of the backend by a step.
+/// Runs rounds of samples, and stops once more samples change no range of the backend by a step.
 fn until_stable(request: &DoctorRequest, progress: &Progress) -> Result<Option<UntilStable>> {
     let calibration = CalibrationOptions {
         data: request.data.to_vec(),

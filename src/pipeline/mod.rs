@@ -143,7 +143,7 @@ fn with_wider(
         Ok(mut outcome) if outcome.lowest.is_some_and(|wider| wider.figure > lowest.figure) => {
             let reason = format!("`{table}` breaks the network ({})", lowest.spelled());
             let warning =
-                format!("{reason}: `{name}` is used instead, which has wider types; --rescue 0 keeps `{table}`");
+                format!("{reason}: `{name}`, which has wider types, is used instead; --rescue 0 keeps `{table}`");
             let graph = broken.prepared.graph.as_ref();
             let unlike = graph.and_then(|graph| warning_of_unlike(graph, &broken.placement, &broken.plan));
             let unlike = unlike.map(|unlike| format!("with `{table}`, {unlike}"));

@@ -7,9 +7,9 @@ use crate::onnx::node;
 use crate::scheme::RuleCall;
 use std::collections::BTreeSet;
 
-/// Leaves float what a GridSample reads as positions, with the outputs of layers that give steps of positions alone, and
-/// what a TopK or ArgMax only ranks. On 8 bits, positions of a
-/// map of 128 pixels move by a pixel, and distances to near neighbors tie.
+/// Leaves float: positions that a GridSample reads, outputs of layers that give only steps of positions, and tensors
+/// that a TopK or ArgMax only ranks. In 8 bits, positions on a map of 128 pixels move by a pixel, and distances of near
+/// neighbors become equal.
 pub const SKIP_POSITIONS: Rule = Rule { name: "skip_positions", takes: &[], apply: skip_positions };
 
 /// Operators that compute positions, besides [`BINARY`] and [`MOVES`].

@@ -77,11 +77,12 @@ pub fn warning(graph: &GraphProto, placement: &Placement, plan: &QuantPlan) -> O
     let others = if lost.len() > 1 { format!(" (and {} more such nodes)", lost.len() - 1) } else { String::new() };
     let node = node_name(graph.node.get(*node)?);
     Some(format!(
-        "tensors {} and {} share the scale {} at `{node}`, which gives the first only {n_steps:.1} \
+        "tensors {} and {} share the scale {} at `{node}`, which leaves `{}` only {n_steps:.1} \
          levels{others}: {apart}use 16-bit activations, or keep `{node}` float with --exclude",
         named(small),
         named(large),
         short(*scale),
+        small.quantizer.tensor,
     ))
 }
 

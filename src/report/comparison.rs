@@ -189,7 +189,7 @@ pub fn comparison(report: &OutputReport) -> String {
         .map(|lowest| format!("; lowest overlap {} of {}", OVERLAP.with_unit(lowest.overlap), lowest.group.describe()));
     let selected = report.is_selected && report.sqnr_db.is_some();
     let order = if selected {
-        "; a TopK or NonMaxSuppression chooses its rows, and another order counts as errors here"
+        "; a TopK or NonMaxSuppression chooses its rows, so rows in another order count as errors"
     } else {
         ""
     };

@@ -1,4 +1,4 @@
-//! Collecting in rounds, until more samples change no range by a step.
+//! Rounds of collecting, which stop once more samples change no range by a step.
 
 use crate::diag::count;
 use serde::Serialize;
@@ -41,7 +41,7 @@ impl Round {
     }
 }
 
-/// The rounds over a list of samples, until more samples change no range by a step.
+/// The rounds over a list of samples, which stop once more samples change no range by a step.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct UntilStable {
     /// Number of samples in the list.
@@ -52,13 +52,13 @@ pub struct UntilStable {
     pub is_stable: bool,
     /// The rounds.
     pub rounds: Vec<Round>,
-    /// Minimum number of samples: fewer are never enough.
+    /// Number of samples below which the rounds do not stop.
     #[serde(skip)]
     least: usize,
 }
 
 impl UntilStable {
-    /// Returns the state before the first round over `n_listed` samples. Fewer than `least` samples are never enough.
+    /// Returns the state before the first round over `n_listed` samples. The rounds do not stop below `least` samples.
     pub fn new(n_listed: usize, least: usize) -> UntilStable {
         UntilStable { n_listed, n_samples: 0, is_stable: false, rounds: Vec::new(), least }
     }

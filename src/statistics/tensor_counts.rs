@@ -56,8 +56,8 @@ impl TensorCounts {
         Ok(())
     }
 
-    /// Returns the counts as bytes. Each bin gives the distance of its number from the number of the bin before (of the
-    /// first bin, from -1) and its count, both as LEB128.
+    /// Returns the counts as bytes. For each bin: its number minus that of the bin before (-1 before the first), then
+    /// its count, both as LEB128.
     pub fn bytes(&self) -> Vec<u8> {
         let (mut bytes, mut next) = (Vec::new(), 0);
         for &(bin, count) in &self.bins {

@@ -131,7 +131,7 @@ fn a_table_that_demands_one_grid_gets_it() {
     let case = Case { rules: "[quantize_inputs, share_scales]", ..CONCAT };
     let (unlike, scales, warning) = case.outcome(100.0);
     assert!(unlike.is_empty() && scales["narrow"] == scales["wide"]);
-    let expected = "tensors `narrow` (0 to 1) and `wide` (0 to 100) share the scale 0.392 at `Concat_joined`, which gives the first only 2.5 \
+    let expected = "tensors `narrow` (0 to 1) and `wide` (0 to 100) share the scale 0.392 at `Concat_joined`, which leaves `narrow` only 2.5 \
                     levels: use 16-bit activations, or keep `Concat_joined` float with --exclude";
     assert_eq!(warning.unwrap(), expected);
     assert_eq!(case.outcome(31.0).2, None);
@@ -141,7 +141,7 @@ fn a_table_that_demands_one_grid_gets_it() {
         add.outcome(400.0)
             .2
             .unwrap()
-            .contains("share the scale 1.57 at `Add_joined`, which gives the first only 0.6 levels")
+            .contains("share the scale 1.57 at `Add_joined`, which leaves `narrow` only 0.6 levels")
     );
 }
 

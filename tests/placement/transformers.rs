@@ -145,7 +145,7 @@ fn constant_queries_and_the_mean_over_tokens_stay_float() {
     assert!(placed(&[1, 8, 2, 2]).contains(&"y_product -> y".to_string()));
 }
 
-/// Exporters ask every other tensor for its shape, to reshape it.
+/// Exporters put a Shape behind very many tensors, to reshape them.
 #[test]
 fn a_shape_that_is_asked_for_changes_nothing() {
     let block = |g: &mut GraphBuilder| {

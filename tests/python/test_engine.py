@@ -134,7 +134,7 @@ def test_pads_crop_and_wrap(mode, pads, axes, tmp_path):
 @pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER"])
 @pytest.mark.parametrize(("kernel", "stride", "output_padding"), [(2, 2, 0), (3, 2, 0), (4, 2, 0), (3, 2, 1), (2, 3, 1)])
 def test_a_transposed_convolution_pads_itself(kernel, stride, output_padding, auto_pad, tmp_path):
-    """The engine's own operator takes no kernel below the stride, and ignores `output_padding`."""
+    """With `auto_pad`, the engine refuses kernels smaller than the stride and ignores `output_padding`."""
     rng = np.random.default_rng(12)
     path, w = tmp_path / "model.onnx", rng.standard_normal((4, 4, kernel, kernel)).astype(np.float32)
     up = {"auto_pad": auto_pad, "strides": [stride] * 2, "output_padding": [output_padding] * 2}

@@ -1118,4 +1118,4 @@ def test_rows_in_another_order_are_told(n_columns, chooses, tmp_path):
     assert any("output `y`: a TopK or NonMaxSuppression chooses its rows" in warning for warning in warnings) == chooses, warnings
     assert any("the quantized outputs differ from the float ones" in warning for warning in warnings) != chooses, warnings
     text = mqq("compare", path, output, "--data", data)
-    assert ("another order counts as errors here" in text) == chooses, text
+    assert ("rows in another order count as errors" in text) == chooses, text

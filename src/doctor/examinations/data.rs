@@ -101,9 +101,8 @@ pub const RANDOM_DATA: Examination = Examination {
             if 2 * n_random <= correlations.len() {
                 return Examined::nothing();
             }
-            let what = format!(
-                "the number of images of noise, whose neighboring pixels have a correlation below {LEAST_CORRELATION},"
-            );
+            let what =
+                format!("the number of noise images (correlation of neighboring pixels below {LEAST_CORRELATION})");
             let finding = Finding::new(what, some_of(n_random, data), "half of them or fewer");
             let finding = finding.hint("use real images: ranges from noise do not hold the network's values");
             // Denoising networks take noise as an input, and the time step as another one.

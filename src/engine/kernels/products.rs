@@ -5,7 +5,7 @@ use pulp::Simd;
 /// Maximum rows of a block: the sums of two vectors for each row fill the registers.
 pub const BLOCK: usize = 6;
 
-/// Divides `n_rows` into blocks of nearly equal numbers of rows: 4 to [`BLOCK`] from 8 rows on.
+/// Divides `n_rows` into blocks of nearly equal size; with 8 rows or more, each has 4 to [`BLOCK`] rows.
 pub fn blocks(n_rows: usize) -> impl Iterator<Item = usize> {
     let n_blocks = n_rows.div_ceil(BLOCK);
     (0..n_blocks).map(move |block| (block + 1) * n_rows / n_blocks - block * n_rows / n_blocks)
