@@ -102,11 +102,11 @@ impl CalibrationStatistics {
             false => Err(samples.record_lack(lack)),
         };
         let Some(model) = saved.models.get(sha256) else {
-            return lacks("tensors of the model as it is prepared here".to_string());
+            return lacks("tensors of the model as this run prepares it".to_string());
         };
         if let Some(scaled) = scaled.first() {
             return lacks(format!(
-                "values of tensor `{}` with scaled channels (unless they keep all samples)",
+                "values of tensor `{}` with scaled channels (they follow from the samples if all are kept)",
                 scaled.source
             ));
         }

@@ -23,7 +23,7 @@ Examples:
   mqq calibrate resnet50.onnx -b tensorrt -d images/ --effort 0 --observer max --out-dir other
   mqq diff one/resnet50.tensorrt.onnx other/resnet50.tensorrt.onnx
   mqq diff one/resnet50.tensorrt.json other/resnet50.tensorrt.onnx --json
-The factor is the second scale over the first one.")]
+The factor is the second scale divided by the first.")]
 pub struct DiffModelsArgs {
     /// A quantized model of any tool, or a sidecar
     #[arg(value_name = "A", value_hint = ValueHint::FilePath)]

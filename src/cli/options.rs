@@ -430,7 +430,7 @@ pub struct MixedArgs {
     /// Raise precision until every output has this SQNR, in dB
     #[arg(long, value_name = "DB", group = "goal", value_parser = parse_number, allow_hyphen_values = true)]
     target_sqnr: Option<f64>,
-    /// Raise precision until every output reaches a metric, as overlap=0.95
+    /// Raise precision until every output reaches a figure, such as overlap=0.95
     #[arg(long, value_name = "NAME=VALUE", group = "goal", add = complete::metrics())]
     target: Option<String>,
     /// Raise precision until at most this share of samples changes class

@@ -1,4 +1,4 @@
-//! `mqq prepare`: writes the prepared float model, as it is before quantization for a backend.
+//! `mqq prepare`: writes the prepared float model, which `mqq calibrate` would quantize for the backend.
 
 use super::Failure;
 use super::files::{DataOption, check_models, ensure_readable};

@@ -42,7 +42,7 @@ impl RunPaths {
         is_up_to_date && !self.are_mixed()
     }
 
-    /// Returns whether model and sidecar exist, but are of two runs.
+    /// Returns whether model and sidecar exist, but come from different runs.
     pub fn are_mixed(&self) -> bool {
         self.output.exists()
             && Sidecar::beside(&self.output).is_some_and(|sidecar| !sidecar.is_sidecar_of(&self.output))

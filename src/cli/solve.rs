@@ -23,14 +23,14 @@ Examples:
   mqq calibrate resnet50.onnx -b tensorrt -d images/ --preprocess imagenet --save-stats r.mqqs
   mqq solve resnet50.onnx --stats r.mqqs --backend tensorrt
   mqq solve resnet50.onnx --stats r.mqqs -b tensorrt --observer percentile:99.9 -o p.onnx
-The result is that of `mqq calibrate` on the data, at the same effort: the same bytes.";
+The result has the same bytes as that of `mqq calibrate` on the data at the same effort.";
 
 /// Arguments of `mqq solve`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{}\n{EXAMPLES}", effort_help()))]
 #[command(group(ArgGroup::new("for_backends").required(true)))]
 pub struct SolveArgs {
-    /// The float ONNX model that the statistics are of
+    /// The float ONNX model whose statistics were saved
     #[arg(value_name = "MODEL.onnx")]
     model: PathBuf,
     /// Statistics of the data, from --save-stats or `mqq stats merge`

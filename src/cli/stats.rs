@@ -62,7 +62,7 @@ Examples:
   mqq calibrate resnet50.onnx -b tensorrt -d images/ --save-stats a.mqqs --shard 0/1
   mqq calibrate resnet50.onnx -b tensorrt -d images/ --scale 1/255 --save-stats b.mqqs --shard 0/1
   mqq stats diff a.mqqs b.mqqs
-The distance is the largest difference between the shares of the values below any number, 0 to 1.")]
+The distance is 0 to 1: the largest difference between the shares of values below a number.")]
 pub struct DiffArgs {
     /// A file of statistics
     #[arg(value_name = "STATS")]
@@ -85,7 +85,7 @@ Examples:
   mqq calibrate resnet50.onnx -b tensorrt -d images/ --save-stats s0.mqqs --shard 0/2
   mqq calibrate resnet50.onnx -b tensorrt -d images/ --save-stats s1.mqqs --shard 1/2
   mqq stats merge s0.mqqs s1.mqqs --output all.mqqs
-The file is that of one `mqq calibrate --save-stats` over all samples: the same bytes.")]
+The file has the same bytes as that of one `mqq calibrate --save-stats` over all samples.")]
 pub struct MergeArgs {
     /// The statistics of all shards
     #[arg(required = true, value_name = "STATS")]

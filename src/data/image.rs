@@ -163,8 +163,8 @@ impl Recipe {
         }
     }
 
-    /// Returns the width and height of an image of a size once one side has a number of pixels. The other side is
-    /// rounded down, as in torchvision.
+    /// Returns the width and height that an image of `size` is resized to: one side gets the wanted number of pixels,
+    /// and the other side is rounded down, as in torchvision.
     fn scaled_by_side(&self, side: Option<u32>, size: [usize; 2]) -> [usize; 2] {
         let input = [self.width, self.height];
         let mut wanted = match side {

@@ -64,7 +64,7 @@ pub enum Layout {
 /// a file:
 ///
 /// ```yaml
-/// preset: imagenet            # lies under what follows
+/// preset: imagenet            # the other keys replace its own
 /// resize: { short_side: 232 } # none, exact, short_side, letterbox, letterbox_centered
 /// filter: bicubic
 /// color: bgr

@@ -31,7 +31,7 @@ pub(super) fn with_node(error: anyhow::Error, model: &ModelProto, shapes: &Shape
     anyhow!("{place}{}", reason(&found)).hint(hint_of(&error)).hint(if node.is_some() { hint(&found) } else { "" })
 }
 
-/// Whether a message is of mqq, which names places. The engine cites only its own code.
+/// Whether mqq wrote the message: it then names a place of the model. The engine cites only its own code.
 fn is_ours(text: &str) -> bool {
     text.contains('`') && !text.starts_with("Condition failed") && !text.starts_with(STOPPED)
 }

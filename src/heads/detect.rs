@@ -59,7 +59,8 @@ pub struct DetectHead {
     pub variances: [f32; 2],
     /// Least score of a box that counts.
     pub threshold: f32,
-    /// IoU above which the better of two boxes of a class removes the other. Absent: no box is removed.
+    /// IoU above which the box with the higher score of two boxes of a class removes the other. Absent: no box is
+    /// removed.
     pub nms: Option<f32>,
 }
 
@@ -96,7 +97,7 @@ const MAX_SIDE: f32 = 20.0;
 /// Largest share of rows with a score that counts, in a recognized head whose boxes lie in the image for any values.
 /// Maps of features reach a larger share.
 const MOST_COUNTING: f32 = 0.1;
-/// Minimum number of boxes that count, from which on most of them must have an area.
+/// If at least this many boxes count, most of them must have an area.
 const MIN_COUNTING: usize = 4;
 /// Tolerance for values beyond 0 to 1 when scores and points are checked.
 const OVERSHOOT: f32 = 0.1;

@@ -43,7 +43,7 @@ pub struct ImportedRanges {
     pub file: String,
     /// [`RangeReader::name`].
     pub format: &'static str,
-    /// File name of the model that the ranges are of, if the file has it.
+    /// File name of the ranges' model, if the file names it.
     pub model: Option<String>,
     /// Ranges by tensor.
     pub ranges: BTreeMap<String, GivenRange>,

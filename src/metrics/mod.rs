@@ -84,7 +84,7 @@ pub fn by_name(name: &str) -> Result<Metric> {
     found.ok_or_else(|| {
         let words = name.replace(['-', '_'], " ");
         let is_title = |metric: &&Metric| metric.title.replace('-', " ").eq_ignore_ascii_case(&words);
-        // A title is what figures are printed with.
+        // Figures are printed with their title, so a user may give that.
         let meant = METRICS.iter().find(is_title).map_or(name, |metric| metric.name);
         none_of(format_args!("metric `{name}` is unknown"), meant, METRICS.iter().map(|metric| metric.name))
     })

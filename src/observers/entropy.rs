@@ -102,8 +102,8 @@ impl<'a> Divergences<'a> {
     /// bin, and may be infinite if the divergence is above `bound`.
     ///
     /// With counts c of P and q of Q's level, the terms of a level add up to
-    /// `(sum(c ln c) - sum(c) (ln total + ln q)) / total`. Without outliers, that is a loss which follows from the
-    /// level's bins alone, and a part which is the same for all counts.
+    /// `(sum(c ln c) - sum(c) (ln total + ln q)) / total`. Without outliers, the sum is a loss that follows from the
+    /// level's bins alone, plus a part that is the same for all counts.
     fn divergence(&mut self, n: usize, bound: f64) -> f64 {
         let kept = self.count[n];
         let n_outliers = (self.count[self.counts.len()] - kept).max(0.0);

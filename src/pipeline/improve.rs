@@ -34,7 +34,7 @@ pub struct Improved {
     /// The error of each tensor, where layers were tuned.
     #[serde(skip)]
     pub tensor_errors: Option<TensorErrors>,
-    /// Cost of each layer's own precision, highest first; empty where it was not asked for.
+    /// Cost of each layer's own precision, highest first; empty if the run did not request it.
     #[serde(skip)]
     pub sensitivity: Vec<LayerSensitivity>,
 }

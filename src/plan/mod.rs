@@ -261,7 +261,7 @@ fn params_for(statistic: &TensorStatistics, range: Range, qtype: &QType) -> Resu
     }
     let refined = pot_search(statistic, params, qtype.n_halvings(params.scale));
     let end = |q: i32| f64::from(refined.dequantize(q));
-    // A symmetric grid has a centered range, so that the range alone gives the same scale again.
+    // The range of a symmetric grid is centered, so that the same scale follows from the range alone.
     let lowest = if qtype.grid().is_centred() { -end(refined.q_max) } else { end(refined.q_min) };
     let (min, max) = (range.min.max(lowest), range.max.min(end(refined.q_max)));
     Ok((if refined == params { range } else { Range { min, max } }, refined))

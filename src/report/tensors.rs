@@ -11,7 +11,8 @@ use serde_with::skip_serializing_none;
 const N_FIRST: usize = 5;
 /// SQNR of a layer alone, in dB, below which an option is advised.
 const ADVICE_DB: f64 = 30.0;
-/// SQNR of a tensor in the quantized network, in dB, below which effort is advised where no layer alone is to blame.
+/// SQNR of a tensor in the quantized network, in dB, below which a higher effort is advised if each layer alone is
+/// good.
 const TOGETHER_DB: f64 = 20.0;
 /// Share of saturated values above which a range is too narrow, in percent.
 const SATURATED_PERCENT: f64 = 0.1;

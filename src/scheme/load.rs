@@ -21,8 +21,8 @@ pub fn resolve(backend: &str, catalog: &Catalog) -> Result<Scheme> {
     scheme.map_err(|wrong| layers.explain(&wrong.at, &wrong.error))
 }
 
-/// Returns the paths of `backend`'s table and of the tables that it extends, without built-in tables. Empty if one of
-/// them cannot be read.
+/// Returns the paths of `backend`'s table and of the tables that it extends, without built-in tables; no paths if a
+/// table cannot be read.
 pub fn files(backend: &str, catalog: &Catalog) -> Vec<PathBuf> {
     Layers::read(backend, catalog.tables).map(Layers::files).unwrap_or_default()
 }

@@ -73,7 +73,7 @@ impl EvaluatedFloat {
         &self.prepared
     }
 
-    /// Returns the outputs, with the tensors that they are evaluated by.
+    /// Returns the outputs, each with the tensor that stands in for it in the evaluation.
     pub fn outputs(&self) -> &[EvaluatedOutput] {
         &self.outputs
     }

@@ -251,8 +251,8 @@ impl<'a> ForwardPass<'a> {
         }
     }
 
-    /// Stores a tensor of the float network and of every candidate. `shared` gives the earlier candidate that each
-    /// candidate's values come from.
+    /// Stores a tensor of the float network and of every candidate. `shared` names, for each candidate, the earlier
+    /// candidate with the same values.
     fn store(&mut self, name: &str, float: Vec<Value>, made: Vec<Vec<Value>>, shared: &[SharedWith]) -> Result<()> {
         if self.uses_left.get(name).is_none_or(|left| *left == 0) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Reference values of the float network, with which another pass over the same samples need not run it.
+//! Reference values of the float network, so that another pass over the same samples need not run the network.
 //!
 //! Where the other network has scaled channels, the values are scaled, too: exactly for powers of two, up to float
 //! rounding for other scales.

@@ -100,7 +100,7 @@ pub fn mismatch(a: &SavedStatistics, b: &SavedStatistics) -> Option<String> {
         ),
         (keys(a) == keys(b) && x.tables == y.tables, {
             let [x, y] = [x, y].map(|about| about.tables.keys().cloned().collect::<Vec<_>>().join(", "));
-            format!("statistics for {y} of mqq {}, expected for {x} of {}", b.about.mqq, a.about.mqq)
+            format!("statistics for {y} of mqq {}, expected those for {x} of mqq {}", b.about.mqq, a.about.mqq)
         }),
         (
             tensors(a) == tensors(b) && averaged(a) == averaged(b),

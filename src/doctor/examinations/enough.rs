@@ -22,7 +22,7 @@ const N_SETS: usize = 8;
 pub struct RangeAgreement {
     /// Number of samples.
     pub n_samples: usize,
-    /// Share of the tensors whose range from that many samples is at least 80 % of that from all, 0 to 1.
+    /// Share of the tensors whose range from that many samples is at least 80 % of the range from all samples, 0 to 1.
     pub share: f64,
 }
 

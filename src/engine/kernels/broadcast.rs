@@ -76,7 +76,7 @@ fn axes_of(whole: &TypedFact, part: &TypedFact) -> Option<Range<usize>> {
     is_part.then_some(start..end)
 }
 
-/// Values that an operation changes in place, and the other operand. Each value of the other operand is for `inner`
+/// Values that an operation changes in place, and the other operand. Each value of the other operand applies to `inner`
 /// adjacent values.
 struct Runs<'a, F> {
     values: &'a mut [f32],

@@ -45,7 +45,7 @@ impl DocumentFormat {
 pub const FORMATS: &[DocumentFormat] = &[
     DocumentFormat { name: "text", about: "tables for the terminal", render: |document| Ok(text::render(document)) },
     DocumentFormat { name: "md", about: "Markdown", render: |document| Ok(markdown::render(document)) },
-    DocumentFormat { name: "html", about: "one page with charts, that needs no network", render: html::render },
+    DocumentFormat { name: "html", about: "one page with charts; it needs no network", render: html::render },
     DocumentFormat { name: "json", about: "the sections for programs", render: json },
 ];
 

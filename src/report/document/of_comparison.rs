@@ -28,7 +28,7 @@ pub fn of_comparison(compared: &ComparedModels) -> Document {
     };
     let sections = [
         Some(summary(compared)),
-        lines("gates", "Missed gates", "Metrics that are worse than asked for.", compared.missed),
+        lines("gates", "Missed gates", "Metrics that are worse than their bounds.", compared.missed),
         lines("warnings", "Warnings", "", compared.warnings),
         Some(outputs(compared)),
         groups(compared),

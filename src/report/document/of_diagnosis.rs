@@ -68,7 +68,7 @@ fn ranges(report: &DoctorReport) -> Option<Section> {
     (points.len() > 1).then(|| Section {
         id: "ranges",
         title: "Ranges by number of samples",
-        about: "Share of the tensors whose range from some of the samples is at least 80 % of that from all.",
+        about: "Share of the tensors whose range from some samples is at least 80 % of the range from all.",
         body: Body::Chart(Chart {
             mark: ChartMark::Line,
             x: "Samples".to_string(),
