@@ -254,6 +254,11 @@ pub fn quoted(names: impl IntoIterator<Item = impl fmt::Display>, separator: &st
     names.join(separator)
 }
 
+/// Returns the end of a list from which `n` names are left out, such as `, and 3 more`; an empty text if `n` is 0.
+pub fn and_more(n: usize) -> String {
+    if n == 0 { String::new() } else { format!(", and {n} more") }
+}
+
 /// Returns text such as `7 Conv, 2 Add`, most frequent first.
 pub fn by_operator<'a>(op_types: impl Iterator<Item = &'a str>) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();

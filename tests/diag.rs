@@ -2,8 +2,8 @@
 
 use anyhow::{Context, anyhow};
 use mqq::diag::{
-    WithHint, copy_of, did_you_mean, explain, explain_with_hint, hint_of, hint_or_general, in_plain_words, none_of,
-    place_of, printable,
+    WithHint, and_more, copy_of, did_you_mean, explain, explain_with_hint, hint_of, hint_or_general, in_plain_words,
+    none_of, place_of, printable,
 };
 
 #[test]
@@ -104,4 +104,9 @@ fn foreign_text_is_shown_in_one_line_of_limited_length() {
     );
     assert!(printable(&"a b ".repeat(1 << 20)).len() < 11_000);
     assert_eq!(explain(&anyhow!("a\nhint: b").hint("c\nd")), "a\\nhint: b\nhint: c\nhint: d");
+}
+
+#[test]
+fn a_list_says_how_many_names_it_leaves_out() {
+    assert_eq!([0, 1, 6].map(and_more), ["", ", and 1 more", ", and 6 more"]);
 }

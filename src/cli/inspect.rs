@@ -6,10 +6,10 @@ use super::print::{self, out};
 use super::{ErrorReport, Failure};
 use crate::diag::{Exit, is_of};
 use crate::onnx;
-use crate::onnx::inputs::OpenShape;
+use crate::onnx::inputs::{OpenShape, shape_text};
 use crate::onnx::integers::type_name;
 use crate::onnx::node::plain_domain;
-use crate::onnx::proto::{Dimension, ValueInfoProto};
+use crate::onnx::proto::ValueInfoProto;
 use crate::pipeline::prepare_for;
 use crate::place::{DetectorTail, Selection, place};
 use crate::prepare::{Change, PreparedGraph, prepare_file};
@@ -128,18 +128,14 @@ pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Returns the element type and shape of a value, such as `float [1, 3, 224, 224]`. An open dimension is its name, or
-/// `?`.
+/// Returns the element type and shape of a value, such as `float [1, 3, 224, 224]`.
 fn type_text(value: &ValueInfoProto) -> String {
     let Some(tensor) = value.tensor_type() else { return "no tensor".to_string() };
     let name = type_name(tensor.elem_type());
-    let Some(shape) = &tensor.shape else { return format!("{name}, no shape") };
-    let dim = |dim: &Dimension| match dim.dim_value {
-        Some(n) if n >= 0 => n.to_string(),
-        _ if dim.dim_param().is_empty() => "?".to_string(),
-        _ => dim.dim_param().to_string(),
-    };
-    format!("{name} [{}]", shape.dim.iter().map(dim).collect::<Vec<_>>().join(", "))
+    match &tensor.shape {
+        Some(shape) => format!("{name} {}", shape_text(shape)),
+        None => format!("{name}, no shape"),
+    }
 }
 
 fn print(report: &Inspection, verbose: bool) {

@@ -6,6 +6,7 @@ use crate::diag::text_of;
 use crate::engine::ShapedEngines;
 use crate::metrics::{EvaluatedOutput, FloatOutput, argmax, n_classes};
 use crate::progress::Progress;
+use crate::quant::ScaleLayout;
 use crate::statistics::Extremes;
 use anyhow::{Context, Result, anyhow};
 use rayon::prelude::*;
@@ -204,17 +205,13 @@ fn add_classes(seen: &mut [Seen], outputs: &[EvaluatedOutput], batch: usize) -> 
 fn channel_extremes(shape: &[usize], values: &[f32], axis: Option<isize>) -> Vec<Extremes> {
     let axis = axis.map(|axis| if axis < 0 { shape.len() as isize + axis } else { axis });
     let axis = axis.and_then(|axis| usize::try_from(axis).ok()).filter(|axis| *axis < shape.len());
-    let (n_channels, inner) = match axis {
-        Some(axis) => (shape[axis], shape[axis + 1..].iter().product::<usize>()),
-        None => (1, values.len()),
-    };
-    let mut found = vec![Extremes::NONE; n_channels];
-    for (i, chunk) in values.chunks(inner.max(1)).enumerate() {
-        let channel = &mut found[i % n_channels.max(1)];
-        for &value in chunk.iter().filter(|value| value.is_finite()) {
-            channel.widen(Extremes { min: value, max: value });
+    let layout = ScaleLayout::of(shape, axis, None);
+    let mut found = vec![Extremes::NONE; layout.n];
+    layout.for_each_run(|channel, run| {
+        for &value in values[run].iter().filter(|value| value.is_finite()) {
+            found[channel].widen(Extremes { min: value, max: value });
         }
-    }
+    });
     found
 }
 

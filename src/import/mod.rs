@@ -3,7 +3,7 @@
 //! In: a file in one of [`READERS`], recognized by its content. Out: [`ImportedRanges`] by tensor. It does not read a
 //! model. `docs/formats.md` has the structure and sources.
 
-use crate::diag::{WithHint, did_you_mean, file_name, quoted};
+use crate::diag::{WithHint, and_more, did_you_mean, file_name, quoted};
 use crate::foreign;
 use crate::quant::GivenRange;
 use anyhow::{Context, Result, anyhow, bail};
@@ -94,10 +94,6 @@ impl ImportedRanges {
         const MAX_NAMED: usize = 5;
         let (found, missing): (Vec<&str>, Vec<&str>) = wanted.partition(|name| self.ranges.contains_key(*name));
         let Some(first) = missing.first() else { return Ok(()) };
-        let others = match missing.len().saturating_sub(MAX_NAMED) {
-            0 => String::new(),
-            n => format!(", and {n} more"),
-        };
         let of_model = self.model.as_ref().map_or(String::new(), |model| format!(" of `{model}`"));
         let hint = match did_you_mean(first, self.ranges.keys().map(String::as_str)) {
             _ if found.is_empty() => {
@@ -107,11 +103,12 @@ impl ImportedRanges {
             hint => format!("{hint} add --data to calibrate the tensors that the file lacks"),
         };
         Err(anyhow!(
-            "`{}` ({}{of_model}) has no range for {} of the tensors to quantize: {}{others}",
+            "`{}` ({}{of_model}) has no range for {} of the tensors to quantize: {}{}",
             self.file,
             self.format,
             missing.len(),
-            quoted(missing.iter().take(MAX_NAMED), ", ")
+            quoted(missing.iter().take(MAX_NAMED), ", "),
+            and_more(missing.len().saturating_sub(MAX_NAMED))
         )
         .hint(hint))
     }

@@ -1,6 +1,6 @@
 //! Inputs of a model, with fixed shapes.
 
-use super::proto::{Dimension, GraphProto, ModelProto, ValueInfoProto};
+use super::proto::{Dimension, GraphProto, ModelProto, TensorShapeProto, ValueInfoProto};
 use crate::diag::{WithHint, none_of};
 use anyhow::{Context, Error, Result, anyhow, ensure};
 use std::collections::{BTreeMap, BTreeSet};
@@ -180,6 +180,16 @@ fn open_axes(value: &ValueInfoProto) -> Vec<Option<String>> {
 /// Whether a dimension has no number, or a negative one.
 pub fn is_open(dim: &Dimension) -> bool {
     dim.dim_value.is_none_or(|n| n < 0)
+}
+
+/// Returns a shape as text, such as `[N, 3, ?]`. An open dimension is its name, or `?`.
+pub fn shape_text(shape: &TensorShapeProto) -> String {
+    let dim = |dim: &Dimension| match dim.dim_value {
+        Some(n) if n >= 0 => n.to_string(),
+        _ if dim.dim_param().is_empty() => "?".to_string(),
+        _ => dim.dim_param().to_string(),
+    };
+    format!("[{}]", shape.dim.iter().map(dim).collect::<Vec<_>>().join(", "))
 }
 
 /// Whether an input has two or more dimensions and the first is open.

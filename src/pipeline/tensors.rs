@@ -8,6 +8,7 @@ use crate::metrics::{cosine, sqnr_db, value_and_error};
 use crate::onnx::inputs::Shapes;
 use crate::onnx::proto::ModelProto;
 use crate::progress::Tick;
+use crate::quant::ScaleLayout;
 use anyhow::{Context, Result};
 use rayon::prelude::*;
 use std::path::Path;
@@ -144,14 +145,16 @@ impl TensorSums {
             let above = other >= ends[1] - half && value > ends[1] + half;
             sums.n_saturated += usize::from(below || above);
         }
-        if let Some((n_channels, n_inner)) = channels(shape, about.channel_axis) {
-            sums.channels = vec![[[f32::INFINITY, f32::NEG_INFINITY]; 2]; n_channels];
-            for (i, (&float, &quantized)) in float.iter().zip(quantized).enumerate() {
-                let channel = &mut sums.channels[i / n_inner % n_channels];
-                for (extremes, value) in channel.iter_mut().zip([float, quantized]) {
-                    *extremes = [extremes[0].min(value), extremes[1].max(value)];
+        if let Some(axis) = channel_axis(shape, about.channel_axis) {
+            let layout = ScaleLayout::of(shape, Some(axis), None);
+            sums.channels = vec![[[f32::INFINITY, f32::NEG_INFINITY]; 2]; layout.n];
+            layout.for_each_run(|channel, run| {
+                for (extremes, values) in sums.channels[channel].iter_mut().zip([float, quantized]) {
+                    for &value in &values[run.clone()] {
+                        *extremes = [extremes[0].min(value), extremes[1].max(value)];
+                    }
                 }
-            }
+            });
         }
         sums
     }
@@ -177,14 +180,13 @@ impl TensorSums {
     }
 }
 
-/// Returns the number of channels, and of successive values of one channel.
-fn channels(shape: &[usize], at: Option<ChannelsAt>) -> Option<(usize, usize)> {
+/// Returns the axis of the channels; `None` without an axis of one channel or more.
+fn channel_axis(shape: &[usize], at: Option<ChannelsAt>) -> Option<usize> {
     let axis = match at? {
         ChannelsAt::Second => 1,
         ChannelsAt::Last => shape.len().checked_sub(1)?,
     };
-    let n_channels = *shape.get(axis).filter(|n| **n > 0)?;
-    Some((n_channels, shape[axis + 1..].iter().product()))
+    shape.get(axis).is_some_and(|&n| n > 0).then_some(axis)
 }
 
 /// Compares the tensors of both models on a few samples, on the threads of the current pool.

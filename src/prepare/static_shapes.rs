@@ -6,7 +6,7 @@
 
 use super::Change;
 use crate::diag::WithHint;
-use crate::onnx::inputs::is_open;
+use crate::onnx::inputs::{is_open, shape_text};
 use crate::onnx::proto::{Dimension, ModelProto, TensorShapeProto, TensorType, ValueInfoProto};
 use crate::onnx::value_info::ValueInfos;
 use anyhow::{Result, anyhow, ensure};
@@ -23,7 +23,7 @@ pub fn fix_inputs(model: &mut ModelProto, shapes: &BTreeMap<String, Vec<usize>>)
     for input in &mut graph.input {
         let name = input.name().to_string();
         let (Some(shape), Some(tensor)) = (shapes.get(&name), tensor_type(input)) else { continue };
-        let before = show(tensor.shape.as_ref());
+        let before = show(tensor);
         let mut dims = tensor.shape.take().map(|shape| shape.dim).unwrap_or_default();
         dims.resize(shape.len(), Dimension::default());
         let mut was_open = false;
@@ -42,7 +42,7 @@ pub fn fix_inputs(model: &mut ModelProto, shapes: &BTreeMap<String, Vec<usize>>)
         }
         tensor.shape = Some(TensorShapeProto { dim: dims });
         if was_open {
-            let after = show(tensor.shape.as_ref());
+            let after = show(tensor);
             changes.push(Change::FixedShape { input: name, before, after });
         }
     }
@@ -90,13 +90,7 @@ fn fix(dim: &mut Dimension, n: usize) -> bool {
     was_open
 }
 
-/// Returns a shape as text, such as `[N, 3, ?]`.
-fn show(shape: Option<&TensorShapeProto>) -> String {
-    let Some(shape) = shape else { return "(none)".to_string() };
-    let dim = |dim: &Dimension| match (dim.dim_value, dim.dim_param.as_deref()) {
-        (Some(n), _) if n >= 0 => n.to_string(),
-        (_, Some(symbol)) if !symbol.is_empty() => symbol.to_string(),
-        _ => "?".to_string(),
-    };
-    format!("[{}]", shape.dim.iter().map(dim).collect::<Vec<_>>().join(", "))
+/// Returns the shape of a tensor as text.
+fn show(tensor: &TensorType) -> String {
+    tensor.shape.as_ref().map_or_else(|| "(none)".to_string(), shape_text)
 }

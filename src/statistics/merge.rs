@@ -1,7 +1,7 @@
 //! Merging of the statistics of shards.
 
 use super::saved::{AboutStatistics, KeptSample, SavedModel, SavedStatistics, SavedTensor, Shard};
-use crate::diag::{WithHint, count};
+use crate::diag::{WithHint, and_more, count};
 use anyhow::{Context, Result, anyhow, ensure};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -44,10 +44,9 @@ pub fn merge_shards(paths: &[PathBuf], read: impl Fn(&Path) -> Result<SavedStati
     let missing: Vec<String> =
         (0..of).filter(|index| !found.contains_key(index)).map(|index| Shard { index, of }.to_string()).collect();
     if !missing.is_empty() {
-        let rest = missing.len().saturating_sub(MAX_NAMED);
-        let named = missing[..missing.len() - rest].join(", ");
-        let rest = if rest > 0 { format!(" and {rest} more") } else { String::new() };
-        return Err(anyhow!("{} missing: {named}{rest}", count(missing.len(), "shard"))
+        let n_more = missing.len().saturating_sub(MAX_NAMED);
+        let named = missing[..missing.len() - n_more].join(", ");
+        return Err(anyhow!("{} missing: {named}{}", count(missing.len(), "shard"), and_more(n_more))
             .hint("collect them with `mqq calibrate --shard` and the same options"));
     }
     let n_observed = merged.hashes.len() + merged.about.skipped.len();

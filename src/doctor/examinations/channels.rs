@@ -6,6 +6,7 @@ use crate::doctor::TensorSurvey;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node::{axis_position, output_axis};
 use crate::place::ActivationQuantizer;
+use crate::quant::ScaleLayout;
 use crate::statistics::Extremes;
 
 /// Share of constant channels that is worth a finding.
@@ -91,13 +92,11 @@ fn channel_widths(shape: &[usize], values: &[f32], axis: i64) -> Vec<f64> {
     if shape.len() < 2 {
         return Vec::new();
     }
-    let axis = axis_position(axis, shape.len());
-    let (n_channels, inner) = (shape[axis], shape[axis + 1..].iter().product::<usize>());
-    let mut widths = vec![0.0_f64; n_channels];
-    for (i, values) in values.chunks(inner.max(1)).enumerate() {
-        let channel = &mut widths[i % n_channels.max(1)];
-        values.iter().for_each(|&value| *channel = channel.max(f64::from(value.abs())));
-    }
+    let layout = ScaleLayout::of(shape, Some(axis_position(axis, shape.len())), None);
+    let mut widths = vec![0.0_f64; layout.n];
+    layout.for_each_run(|channel, run| {
+        values[run].iter().for_each(|&value| widths[channel] = widths[channel].max(f64::from(value.abs())));
+    });
     widths
 }
 

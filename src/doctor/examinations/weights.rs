@@ -6,6 +6,7 @@ use crate::diag::count;
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node::{PRODUCTS, axis_position, output_axis};
 use crate::onnx::proto::NodeProto;
+use crate::quant::ScaleLayout;
 
 /// A weight: a constant among the first two inputs of a layer.
 struct LayerWeight<'a> {
@@ -91,11 +92,8 @@ fn dead_channels(weight: &LayerWeight) -> Option<(usize, usize)> {
         return None;
     }
     let axis = axis_position(output_axis(node, *input_idx), shape.len());
-    let inner: usize = shape[axis + 1..].iter().product();
-    let n_channels = shape[axis];
-    let mut is_dead = vec![true; n_channels];
-    for (i, values) in values.chunks(inner.max(1)).enumerate() {
-        is_dead[i % n_channels.max(1)] &= values.iter().all(|&value| value == 0.0);
-    }
-    Some((n_channels, is_dead.iter().filter(|dead| **dead).count()))
+    let layout = ScaleLayout::of(shape, Some(axis), None);
+    let mut is_dead = vec![true; layout.n];
+    layout.for_each_run(|channel, run| is_dead[channel] &= values[run].iter().all(|&value| value == 0.0));
+    Some((layout.n, is_dead.iter().filter(|dead| **dead).count()))
 }

@@ -67,10 +67,12 @@ fn table(titles: Vec<String>, rows: &[Vec<TableCell>]) -> String {
     };
     let mut text = line(&titles);
     cells.iter().for_each(|row| text += &line(row));
-    if rows.len() > printed.len() {
-        let _ = writeln!(text, "  … {} more", rows.len() - printed.len());
-    }
-    text
+    text + &more(rows.len())
+}
+
+/// Returns the line after the first [`N_ROWS`] of `n` rows; an empty text if there are no more.
+fn more(n: usize) -> String {
+    if n > N_ROWS { format!("  … {} more\n", n - N_ROWS) } else { String::new() }
 }
 
 /// Returns a line for each tensor: its histogram between its lowest and highest value, and the ranges.
@@ -81,10 +83,7 @@ fn histograms(tensors: &[TensorHistogram]) -> String {
         let ranges: Vec<String> = ranges.iter().map(|range| format!("{} {}", range.name, range.spelled())).collect();
         let _ = writeln!(text, "  {low:>10} |{}| {high:<10} {}: {}", bars(shares), printable(name), ranges.join(", "));
     }
-    if tensors.len() > N_ROWS {
-        let _ = writeln!(text, "  … {} more", tensors.len() - N_ROWS);
-    }
-    text
+    text + &more(tensors.len())
 }
 
 /// Returns a line with a bar for each point of the first series.
@@ -98,8 +97,5 @@ fn chart_bars(chart: &Chart) -> String {
         let _ =
             writeln!(text, "  {bar:<N_BAR$}  {:>8}  {}", TableCell::Number(point.y).spelled(), printable(&point.name));
     }
-    if series.points.len() > N_ROWS {
-        let _ = writeln!(text, "  … {} more", series.points.len() - N_ROWS);
-    }
-    text
+    text + &more(series.points.len())
 }
