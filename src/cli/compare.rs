@@ -1,15 +1,15 @@
 //! `mqq compare`: compares a quantized model with its float model.
 
-use super::files::{DataOption, check_models, ensure_readable};
+use super::files::{DataOption, check_models, check_report, ensure_readable, write_report};
 use super::options::{AxisArgs, PreprocessArgs, PrintArgs, SampleArgs, ShapeArgs, TaskArgs};
 use super::print::{self, Bar, err, out};
 use super::{Failure, complete};
 use crate::data::{self, BoxLabels, Labels, parse_number};
 use crate::diag::{Exit, file_name};
 use crate::metrics::{METRICS, MetricBound, MissedGate, SQNR, TOP1_DROP};
-use crate::onnx::{RunFile, Staged, check_outputs};
-use crate::pipeline::{CompareRequest, compare};
-use crate::report::{self, ComparedModels, OutputReport};
+use crate::onnx::{RunFile, check_outputs};
+use crate::pipeline::{CompareRequest, Comparison, compare};
+use crate::report::{self, ComparedModels, Document, OutputReport, TaskReport, TensorsReport};
 use crate::sidecar::Sidecar;
 use anyhow::{Context, Result};
 use clap::ValueHint;
@@ -102,8 +102,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
     let axes = args.axes.resolve().map_err(Failure::Usage)?;
     let head = args.task.resolve()?;
     let preprocessing = args.preprocess.resolve_for(&args.quantized, args.print.quiet)?;
-    let format = args.report.as_ref().map(|path| report::format_of(path)).transpose();
-    let format = format.context("--report").map_err(Failure::Usage)?;
+    check_report(args.report.as_deref()).map_err(Failure::Usage)?;
     models.into_iter().try_for_each(|model| ensure_readable(model))?;
     let (labels, boxes) = read_labels(args.labels.as_ref(), &args.data)?;
     data::ensure_found(&args.data, data::BadEntries::Refused)?;
@@ -132,67 +131,98 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
         threads: args.samples.threads.n(),
     };
     let compared = compare(&request, &|stage, n| Bar::new(n, stage.to_string(), quiet).tick())?;
-    let missed = compared.missed(&gates);
-    let outputs = report::outputs(&compared);
-    let task = report::task(&compared);
-    let tensors = compared.tensors.as_ref().map(report::tensors);
-    let misses_task = missed.iter().any(|missed| missed.metric.task.is_some());
-    let is_missed = |output: &OutputReport| {
-        missed.iter().any(|missed: &MissedGate| {
-            missed.metric.task.is_none() && missed.tensor.as_deref().is_none_or(|name| name == output.tensor)
-        })
+    let results = ComparisonResults {
+        missed: compared.missed(&gates),
+        outputs: report::outputs(&compared),
+        task: report::task(&compared),
+        tensors: compared.tensors.as_ref().map(report::tensors),
+        compared: &compared,
     };
-    if args.print.json {
-        let mut object = serde_json::json!({
-            "float": args.float.display().to_string(),
-            "quantized": args.quantized.display().to_string(),
-            "outputs": outputs,
-            "missed": missed,
-            "warnings": compared.warnings,
-        });
-        if let Some(object) = object.as_object_mut() {
-            if let Some(preprocessing) = &compared.preprocessing {
-                object.insert("preprocessing".to_string(), preprocessing.clone().into());
-            }
-            if let Some(task) = &task {
-                object.insert("task".to_string(), serde_json::to_value(task)?);
-            }
-            if let Some(tensors) = &tensors {
-                object.insert("tensors".to_string(), serde_json::to_value(tensors)?);
-            }
-        }
-        print::object(&object)?;
-    } else {
-        if let Some(preprocessing) = compared.preprocessing.as_ref().filter(|_| args.verbose && !quiet) {
-            out!("{preprocessing}");
-        }
-        for output in outputs.iter().filter(|output| !quiet || is_missed(output)) {
-            out!("{}", report::comparison(output));
-        }
-        if let Some(task) = task.as_ref().filter(|_| !quiet || misses_task) {
-            report::task_lines(task, compared.n_samples).iter().for_each(|line| out!("{line}"));
-        }
-        if let Some(tensors) = tensors.as_ref().filter(|_| args.tensors && !quiet) {
-            report::tensor_lines(tensors).iter().for_each(|line| out!("{line}"));
-        }
-        if args.verbose && !quiet {
-            compared.measured.prepared().groups().iter().for_each(|groups| out!("{}", report::channels(groups)));
-        }
+    match args.print.json {
+        true => print::object(&results.json(args)?)?,
+        false => results.print(args),
     }
-    if let (Some(format), Some(path)) = (format, &args.report) {
-        let document = report::of_comparison(&ComparedModels {
-            models: [&file_name(&args.float), &file_name(&args.quantized)],
-            outputs: &outputs,
-            task: task.as_ref(),
-            tensors: tensors.as_ref(),
-            missed: &missed.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            warnings: &compared.warnings,
-        });
-        Staged::write(format.render(&document)?.as_bytes(), path)?;
+    if let Some(path) = &args.report {
+        write_report(path, &results.document(args))?;
     }
     for warning in compared.warnings.iter().filter(|_| !quiet) {
         err!("warning: {warning}");
     }
-    print::missed(&missed, task.is_some());
-    Ok(if missed.is_empty() { Exit::Done } else { Exit::Quality })
+    print::missed(&results.missed, results.task.is_some());
+    Ok(if results.missed.is_empty() { Exit::Done } else { Exit::Quality })
+}
+
+/// The results of a comparison, for JSON, text and documents.
+struct ComparisonResults<'a> {
+    compared: &'a Comparison,
+    missed: Vec<MissedGate>,
+    outputs: Vec<OutputReport>,
+    task: Option<TaskReport>,
+    tensors: Option<TensorsReport>,
+}
+
+impl ComparisonResults<'_> {
+    /// Returns the object of `--json`.
+    fn json(&self, args: &CompareArgs) -> Result<serde_json::Value> {
+        let mut object = serde_json::json!({
+            "float": args.float.display().to_string(),
+            "quantized": args.quantized.display().to_string(),
+            "outputs": self.outputs,
+            "missed": self.missed,
+            "warnings": self.compared.warnings,
+        });
+        if let Some(object) = object.as_object_mut() {
+            if let Some(preprocessing) = &self.compared.preprocessing {
+                object.insert("preprocessing".to_string(), preprocessing.clone().into());
+            }
+            if let Some(task) = &self.task {
+                object.insert("task".to_string(), serde_json::to_value(task)?);
+            }
+            if let Some(tensors) = &self.tensors {
+                object.insert("tensors".to_string(), serde_json::to_value(tensors)?);
+            }
+        }
+        Ok(object)
+    }
+
+    /// Prints the lines of text: all, or with `--quiet` those of figures that miss a gate.
+    fn print(&self, args: &CompareArgs) {
+        let quiet = args.print.quiet;
+        if let Some(preprocessing) = self.compared.preprocessing.as_ref().filter(|_| args.verbose && !quiet) {
+            out!("{preprocessing}");
+        }
+        for output in self.outputs.iter().filter(|output| !quiet || self.misses(output)) {
+            out!("{}", report::comparison(output));
+        }
+        let misses_task = self.missed.iter().any(|missed| missed.metric.task.is_some());
+        if let Some(task) = self.task.as_ref().filter(|_| !quiet || misses_task) {
+            report::task_lines(task, self.compared.n_samples).iter().for_each(|line| out!("{line}"));
+        }
+        if let Some(tensors) = self.tensors.as_ref().filter(|_| args.tensors && !quiet) {
+            report::tensor_lines(tensors).iter().for_each(|line| out!("{line}"));
+        }
+        if args.verbose && !quiet {
+            let groups = self.compared.measured.prepared().groups();
+            groups.iter().for_each(|groups| out!("{}", report::channels(groups)));
+        }
+    }
+
+    /// Whether an output misses a gate.
+    fn misses(&self, output: &OutputReport) -> bool {
+        self.missed.iter().any(|missed| {
+            missed.metric.task.is_none() && missed.tensor.as_deref().is_none_or(|name| name == output.tensor)
+        })
+    }
+
+    /// Returns the document of `--report`.
+    fn document(&self, args: &CompareArgs) -> Document {
+        report::of_comparison(&ComparedModels {
+            models: [&file_name(&args.float), &file_name(&args.quantized)],
+            outputs: &self.outputs,
+            task: self.task.as_ref(),
+            tensors: self.tensors.as_ref(),
+            missed: &self.missed.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            warnings: &self.compared.warnings,
+        })
+    }
 }

@@ -1,16 +1,15 @@
 //! `mqq doctor`: examines a model and its data before quantization.
 
 use super::Failure;
-use super::files::{DataOption, check_models, ensure_readable};
+use super::files::{DataOption, check_models, check_report, ensure_readable, write_report};
 use super::options::{OptionalBackendArgs, PreprocessArgs, PrintArgs, SampleArgs, SelectArgs, ShapeArgs, TaskArgs};
 use super::print::{self, Bar, out};
 use crate::data;
 use crate::diag::Exit;
 use crate::heads::TaskName;
-use crate::onnx::{RunFile, Staged, check_outputs};
+use crate::onnx::{RunFile, check_outputs};
 use crate::pipeline::{DoctorRequest, doctor};
 use crate::report::{self, DoctorReport, Verbosity};
-use anyhow::Context;
 use clap::ValueHint;
 use std::path::PathBuf;
 
@@ -60,8 +59,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
     check_models([&args.model], DataOption::Has).map_err(Failure::Usage)?;
     let tables = args.target.resolve()?;
     let preprocessing = args.preprocess.resolve()?;
-    let format = args.report.as_ref().map(|path| report::format_of(path)).transpose();
-    let format = format.context("--report").map_err(Failure::Usage)?;
+    check_report(args.report.as_deref()).map_err(Failure::Usage)?;
     let head = args.task.resolve()?;
     let request = DoctorRequest {
         model: &args.model,
@@ -99,8 +97,8 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
         let verbosity = Verbosity::of(quiet, args.verbose);
         report.lines(verbosity).iter().for_each(|line| out!("{line}"));
     }
-    if let (Some(format), Some(path)) = (format, &args.report) {
-        Staged::write(format.render(&report::of_diagnosis(&report))?.as_bytes(), path)?;
+    if let Some(path) = &args.report {
+        write_report(path, &report::of_diagnosis(&report))?;
     }
     Ok(if report.n_errors() > 0 { Exit::Quality } else { Exit::Done })
 }

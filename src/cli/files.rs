@@ -2,6 +2,8 @@
 
 use crate::data;
 use crate::diag::WithHint;
+use crate::onnx::Staged;
+use crate::report::{Document, format_of};
 use anyhow::{Context, Result, anyhow, ensure};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -50,4 +52,14 @@ pub fn ensure_readable(path: &Path) -> Result<()> {
         File::open(path).with_context(name)?;
     }
     Ok(())
+}
+
+/// Returns an error if the ending of the file of `--report` names no format.
+pub fn check_report(path: Option<&Path>) -> Result<()> {
+    path.map_or(Ok(()), |path| format_of(path).map(drop)).context("--report")
+}
+
+/// Writes a report in the format that the file's ending names.
+pub fn write_report(path: &Path, document: &Document) -> Result<()> {
+    Staged::write(format_of(path)?.render(document)?.as_bytes(), path)
 }

@@ -1,5 +1,6 @@
 //! Steps that `mqq calibrate` and `mqq solve` share, from requests to written files.
 
+use super::files::check_report;
 use super::origin::Origin;
 use super::print::{Bar, err, out};
 use super::quantize_args::QuantizeArgs;
@@ -224,7 +225,7 @@ fn paths(
         anyhow!("--report names one file, but there are {} models", models.len())
             .hint("`mqq report` makes the report of each from its sidecar")
     );
-    args.report.iter().try_for_each(|path| report::format_of(path).map(drop)).context("--report")?;
+    check_report(args.report.as_deref())?;
     let names = args.emit.as_ref().unwrap_or(&scheme.emit);
     let formats = export::by_names(names.iter().map(String::as_str))?;
     let mut all = Vec::with_capacity(models.len());
