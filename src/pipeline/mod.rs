@@ -38,7 +38,8 @@ use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::onnx::value_info::ValueInfos;
 use crate::place::{FloatCause, Placement, SELECTION, SKIP_SMALL_MATMULS, Selection, WideNodes, is_transformer, place};
 use crate::plan::{
-    QuantPlan, decide, narrow_tensors, off_grid, warning_of_negligible, warning_of_off_grid, warning_of_unlike,
+    Decided, Observers, QuantPlan, decide, narrow_tensors, off_grid, warning_of_negligible, warning_of_off_grid,
+    warning_of_unlike,
 };
 use crate::prepare::{PreparedGraph, prepare_file, raise_opset};
 use crate::progress::Progress;
@@ -239,32 +240,8 @@ fn finish(
     let proposals = propose(setup, &model, &placement);
     let mut calibration = observe(parsed, &plain, &placement, &proposals, &wide, setup, request)?;
     calibration.set_statistics(calibration.of_copies(&wide.copies));
-    let narrow_tensors = match setup.has_given_ranges {
-        true => BTreeSet::new(),
-        false => narrow_tensors(&placement, &calibration.for_quantizers(&placement), &request.scheme),
-    };
-    let has_narrow_tensors = !narrow_tensors.is_empty();
-    let known = Known { selection: known.selection.with_narrow_tensors(narrow_tensors), ..known };
+    let (known, placement, (plan, warnings)) = placed_and_decided(&model, placement, known, &calibration, request)?;
     let setup = request.setup(&known, samples.as_ref(), progress);
-    if has_narrow_tensors {
-        placement = place(model.graph()?, setup.value_info, setup.scheme, setup.selection);
-    }
-    let statistics = calibration.for_quantizers(&placement);
-    let (given, observers) = (request.given(), setup.range_observers());
-    let mut decided = decide(model.graph()?, &placement, &statistics, given, setup.scheme, observers)?;
-    let mut off_grid = off_grid(model.graph()?, &decided.0, &statistics);
-    if !request.scheme.allows_float_nodes() {
-        decided.1.extend(warning_of_off_grid(&std::mem::take(&mut off_grid)));
-    }
-    let is_on_grids = off_grid.is_empty();
-    let known = Known { selection: known.selection.with_off_grid(off_grid), ..known };
-    let setup = request.setup(&known, samples.as_ref(), progress);
-    if !is_on_grids {
-        placement = place(model.graph()?, setup.value_info, setup.scheme, setup.selection);
-        let statistics = calibration.for_quantizers(&placement);
-        decided = decide(model.graph()?, &placement, &statistics, given, setup.scheme, setup.range_observers())?;
-    }
-    let (plan, warnings) = decided;
     let mut planned = PlannedModel { edits, warnings, ..PlannedModel::new(model, placement, plan) };
     let (improved, lowest) = improve(setup, request, &mut planned, proposals, &mut calibration)?;
     add_warnings(&mut planned, &calibration, &request.selection)?;
@@ -314,6 +291,40 @@ fn finish(
         lowest,
         replaced: None,
     })
+}
+
+/// Decides the parameters from the observed values. Places the model again where tensors are much narrower than those
+/// that they are joined with, and where no grid holds a tensor's values; returns what is known then.
+fn placed_and_decided(
+    model: &ModelProto,
+    mut placement: Placement,
+    mut known: Known,
+    calibration: &CalibrationStatistics,
+    request: &Request,
+) -> Result<(Known, Placement, Decided)> {
+    let (graph, scheme) = (model.graph()?, &request.scheme);
+    let placed = |known: &Known| place(graph, &known.value_info, scheme, &known.selection);
+    let decided = |placement: &Placement| {
+        let statistics = calibration.for_quantizers(placement);
+        decide(graph, placement, &statistics, request.given(), scheme, Observers::of(&request.observers))
+    };
+    if request.ranges.is_none() {
+        let narrow_tensors = narrow_tensors(&placement, &calibration.for_quantizers(&placement), scheme);
+        if !narrow_tensors.is_empty() {
+            known.selection = known.selection.with_narrow_tensors(narrow_tensors);
+            placement = placed(&known);
+        }
+    }
+    let (mut plan, mut warnings) = decided(&placement)?;
+    let off_grid = off_grid(graph, &plan, &calibration.for_quantizers(&placement));
+    if !scheme.allows_float_nodes() {
+        warnings.extend(warning_of_off_grid(&off_grid));
+    } else if !off_grid.is_empty() {
+        known.selection = known.selection.with_off_grid(off_grid);
+        placement = placed(&known);
+        (plan, warnings) = decided(&placement)?;
+    }
+    Ok((known, placement, (plan, warnings)))
 }
 
 /// Finds the nodes of detector tails that get the types of the table's region. Nothing is run for that.
