@@ -141,40 +141,13 @@ impl Dataset {
             let mut added = Ok(());
             sources::expand(source, inputs.len(), &mut |found| {
                 if added.is_ok() && dataset.n_samples < limit {
-                    added = match found {
-                        Found::Image(path) => dataset.add_image(&path, preprocessing),
-                        Found::Arrays(path) => {
-                            dataset.add_arrays(path);
-                            Ok(())
-                        }
-                        // A bad image keeps its place among the images that form a sample, so that the other images
-                        // keep theirs.
-                        Found::Bad(path, _) if dataset.batch() > 1 && sources::is_image(&path) => {
-                            dataset.add_image(&path, preprocessing)
-                        }
-                        Found::Bad(path, error) => {
-                            dataset.push(Item::Bad { path, error }, 1);
-                            Ok(())
-                        }
-                    };
+                    added = dataset.add(found, preprocessing);
                 }
             })?;
             added?;
         }
-        let n = dataset.images.count() - dataset.n_images;
-        if dataset.n_samples < limit && n > 0 {
-            let (batch, input) = (dataset.batch(), &inputs[0].name);
-            let hint = match dataset.n_samples {
-                0 => format!(
-                    "pass {batch} images or more, or set another batch size with --shape if the model allows it"
-                ),
-                n => format!("--limit {n} skips them: it counts batches"),
-            };
-            return Err(anyhow!(
-                "{} left over, expected a multiple of {batch}, the batch of input `{input}`",
-                count(n, "image")
-            )
-            .hint(hint));
+        if dataset.n_samples < limit {
+            dataset.ensure_whole_batches()?;
         }
         if let Some(Item::Bad { error, .. }) = dataset.items.first()
             && dataset.items.iter().all(|item| matches!(item, Item::Bad { .. }))
@@ -212,6 +185,36 @@ impl Dataset {
             self.image_cache = ImageCache::new(self.n_samples, n_bytes);
         }
         self
+    }
+
+    /// Adds an entry of the sources.
+    fn add(&mut self, found: Found, preprocessing: &Preprocessing) -> Result<()> {
+        match found {
+            Found::Image(path) => self.add_image(&path, preprocessing)?,
+            Found::Arrays(path) => self.add_arrays(path),
+            // A bad image keeps its place among the images that form a sample, so that the other images keep theirs.
+            Found::Bad(path, _) if self.batch() > 1 && sources::is_image(&path) => {
+                self.add_image(&path, preprocessing)?;
+            }
+            Found::Bad(path, error) => self.push(Item::Bad { path, error }, 1),
+        }
+        Ok(())
+    }
+
+    /// Fails if images are left over that do not fill a batch.
+    fn ensure_whole_batches(&self) -> Result<()> {
+        let n = self.images.count() - self.n_images;
+        if n == 0 {
+            return Ok(());
+        }
+        let batch = self.batch();
+        let hint = match self.n_samples {
+            0 => format!("pass {batch} images or more, or set another batch size with --shape if the model allows it"),
+            n => format!("--limit {n} skips them: it counts batches"),
+        };
+        let input = &self.inputs[0].name;
+        let found = count(n, "image");
+        Err(anyhow!("{found} left over, expected a multiple of {batch}, the batch of input `{input}`").hint(hint))
     }
 
     fn add_image(&mut self, path: &Path, preprocessing: &Preprocessing) -> Result<()> {

@@ -97,25 +97,7 @@ impl Recipe {
         let resize = options.resize.unwrap_or(Resize::Exact(None));
         let crops = matches!(resize, Resize::ShortSide(_) | Resize::Exact(Some(_)));
         let is_uint8 = input.data_type == DataType::Uint8 as i32;
-        let (scale, mean, std) = if is_uint8 {
-            let is_plain = options.scale.is_none_or(|scale| scale == 1.0)
-                && options.mean.iter().flatten().all(|&mean| mean == 0.0)
-                && options.std.iter().flatten().all(|&std| std == 1.0);
-            ensure!(
-                is_plain,
-                anyhow!(
-                    "input `{}` takes uint8, but the preprocessing has a scale, mean or std, expected none of these",
-                    input.name
-                )
-                .hint("use the preset `raw`, or no scale, mean and std")
-            );
-            (1.0, vec![0.0; n_channels], vec![1.0; n_channels])
-        } else {
-            let scale = options.scale.unwrap_or(1.0 / 255.0);
-            let mean = per_channel("mean", options.mean.as_deref(), 0.0, n_channels, input)?;
-            let std = per_channel("std", options.std.as_deref(), 1.0, n_channels, input)?;
-            (scale, mean, std)
-        };
+        let (scale, mean, std) = scale_mean_std(&options, input, n_channels)?;
         let table = |channel: usize| {
             std::array::from_fn(|pixel| ((pixel as f64 * scale - mean[channel]) / std[channel]) as f32)
         };
@@ -242,6 +224,28 @@ fn settle_layout(input: &InputSpec, option: Option<Layout>) -> Result<(Layout, [
         )
         .hint("pass its data as .npy or .npz")
     })
+}
+
+/// Returns the scale, and the mean and std of each channel.
+fn scale_mean_std(options: &Preprocessing, input: &InputSpec, n_channels: usize) -> Result<(f64, Vec<f64>, Vec<f64>)> {
+    if input.data_type != DataType::Uint8 as i32 {
+        let scale = options.scale.unwrap_or(1.0 / 255.0);
+        let mean = per_channel("mean", options.mean.as_deref(), 0.0, n_channels, input)?;
+        let std = per_channel("std", options.std.as_deref(), 1.0, n_channels, input)?;
+        return Ok((scale, mean, std));
+    }
+    let is_plain = options.scale.is_none_or(|scale| scale == 1.0)
+        && options.mean.iter().flatten().all(|&mean| mean == 0.0)
+        && options.std.iter().flatten().all(|&std| std == 1.0);
+    ensure!(
+        is_plain,
+        anyhow!(
+            "input `{}` takes uint8, but the preprocessing has a scale, mean or std, expected none of these",
+            input.name
+        )
+        .hint("use the preset `raw`, or no scale, mean and std")
+    );
+    Ok((1.0, vec![0.0; n_channels], vec![1.0; n_channels]))
 }
 
 fn per_channel(

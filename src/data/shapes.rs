@@ -56,6 +56,55 @@ impl SeenShapes {
     }
 }
 
+/// The shapes of the data for the open inputs of a model.
+struct FoundShapes<'a> {
+    open: &'a [OpenInput],
+    n_inputs: usize,
+    n_samples: usize,
+    arrays: SeenShapes,
+    images: SeenShapes,
+    /// The first error of an array file.
+    wrong: Option<anyhow::Error>,
+}
+
+impl FoundShapes<'_> {
+    /// Adds an image, with the shape that it gives the only input if that can be told.
+    fn add_image(&mut self, file: PathBuf, shape: Option<Vec<usize>>) {
+        self.n_samples += 1;
+        if let Some(shape) = shape {
+            self.images.add(SeenSample { shapes: vec![Some(shape)], file });
+        }
+    }
+
+    /// Adds a file of arrays, which holds as many samples as its longest array.
+    fn add_arrays(&mut self, file: PathBuf) {
+        let open = self.open;
+        let of_inputs: Vec<Option<(Vec<usize>, usize)>> =
+            open.iter().map(|input| self.of_array(&file, input)).collect();
+        self.n_samples += of_inputs.iter().flatten().map(|(_, n)| *n).max().unwrap_or(0);
+        let shapes: Vec<Option<Vec<usize>>> =
+            of_inputs.into_iter().map(|found| found.map(|(shape, _)| shape)).collect();
+        if shapes.iter().any(Option::is_some) {
+            self.arrays.add(SeenSample { shapes, file });
+        }
+    }
+
+    /// Returns the shape of a sample in the array for `input`, and the number of samples; `None` if the file has no
+    /// such array, cannot be read, or the array does not fit the input.
+    fn of_array(&mut self, file: &Path, input: &OpenInput) -> Option<(Vec<usize>, usize)> {
+        let array = match array_shape(file, input, self.n_inputs) {
+            Ok(array) => array?,
+            Err(error) => {
+                self.wrong.get_or_insert_with(|| error.context(format!("`{}`", file.display())));
+                return None;
+            }
+        };
+        let shape = sample_shape(&array, &spec(input))?;
+        let n = array.iter().product::<usize>().checked_div(shape.iter().product())?;
+        Some((shape, n))
+    }
+}
+
 /// Adds a shape for each of the `open` inputs of a model with `n_inputs` inputs: that of the largest of the first
 /// `limit` samples, because memory and placement must suit the largest sample. Only headers of files are read.
 /// [`Dataset::open`](super::Dataset::open) reports files that cannot be read or do not fit.
@@ -71,48 +120,28 @@ pub fn add_shapes(
     preprocessing: &Preprocessing,
     shapes: &mut Shapes,
 ) -> Result<SeenShapes> {
-    let specs: Vec<InputSpec> = open.iter().map(spec).collect();
-    let (mut seen, mut of_images, mut n_samples) = (SeenShapes::default(), SeenShapes::default(), 0);
     let of_image = image_shape(open, n_inputs, preprocessing)?;
-    let mut wrong: Option<anyhow::Error> = None;
+    let mut found = FoundShapes {
+        open,
+        n_inputs,
+        n_samples: 0,
+        arrays: SeenShapes::default(),
+        images: SeenShapes::default(),
+        wrong: None,
+    };
     for source in sources {
-        let mut visit = |found| {
-            if limit.is_some_and(|limit| n_samples >= limit) {
-                return;
+        let mut visit = |entry| match entry {
+            _ if limit.is_some_and(|limit| found.n_samples >= limit) => {}
+            Found::Arrays(file) => found.add_arrays(file),
+            Found::Image(file) => {
+                let shape = of_image.as_ref().and_then(|of_image| of_image(&file));
+                found.add_image(file, shape);
             }
-            let path = match found {
-                Found::Arrays(path) => path,
-                Found::Image(file) => {
-                    n_samples += 1;
-                    if let Some(shape) = of_image.as_ref().and_then(|of_image| of_image(&file)) {
-                        of_images.add(SeenSample { shapes: vec![Some(shape)], file });
-                    }
-                    return;
-                }
-                Found::Bad(..) => return,
-            };
-            let of_input = |(input, spec): (&OpenInput, &InputSpec)| {
-                let array = match array_shape(&path, input, n_inputs) {
-                    Ok(array) => array?,
-                    Err(error) => {
-                        wrong.get_or_insert_with(|| error.context(format!("`{}`", path.display())));
-                        return None;
-                    }
-                };
-                let shape = sample_shape(&array, spec)?;
-                let n = array.iter().product::<usize>().checked_div(shape.iter().product())?;
-                Some((shape, n))
-            };
-            let of_inputs: Vec<Option<(Vec<usize>, usize)>> = open.iter().zip(&specs).map(of_input).collect();
-            n_samples += of_inputs.iter().flatten().map(|(_, n)| *n).max().unwrap_or(0);
-            let shapes: Vec<Option<Vec<usize>>> =
-                of_inputs.into_iter().map(|found| found.map(|(shape, _)| shape)).collect();
-            if shapes.iter().any(Option::is_some) {
-                seen.add(SeenSample { shapes, file: path });
-            }
+            Found::Bad(..) => {}
         };
         _ = sources::expand(source, n_inputs, &mut visit);
     }
+    let FoundShapes { arrays: seen, images: of_images, wrong, .. } = found;
     if let Some(differing) = of_images.differing(open) {
         return Err(anyhow!("{differing}, expected images of one size for an input with open height and width").hint(
             "give the size that the network runs at, as --resize exact=HxW, or as the input's shape with --shape",

@@ -3,7 +3,7 @@
 use crate::calibrate;
 use crate::data::{Array, Dataset, Values, no_readable_sample};
 use crate::diag::text_of;
-use crate::engine::ShapedEngines;
+use crate::engine::{ShapedEngines, ShapedSession};
 use crate::metrics::{EvaluatedOutput, FloatOutput, argmax, n_classes};
 use crate::progress::Progress;
 use crate::quant::ScaleLayout;
@@ -108,36 +108,11 @@ pub fn survey(
     let mut order: Vec<usize> = (0..n).map(|i| i * dataset.len() / n).collect();
     order.sort_by_key(|&sample_idx| dataset.shape_rank(sample_idx));
     let tick = progress("data", n);
-    let batch = dataset.batch();
     let one = |session: &mut Result<_>, sample_idx: &usize| -> Result<Result<Seen, String>> {
-        let session: &mut crate::engine::ShapedSession =
-            session.as_mut().map_err(|error: &mut anyhow::Error| anyhow!("{error:#}"))?;
-        let sample = match dataset.load(*sample_idx) {
-            Ok(sample) => sample,
-            Err(error) => {
-                tick();
-                return Ok(Err(text_of(&error)));
-            }
-        };
-        let mut extremes = vec![Extremes::NONE; tensors.len()];
-        let mut by_channel = vec![Vec::new(); tensors.len()];
-        let ran = session.run(&sample, &mut |at, shape, values| {
-            by_channel[at] = channel_extremes(shape, values, tensors[at].channel_axis);
-            by_channel[at].iter().for_each(|channel| extremes[at].widen(*channel));
-            Ok(())
-        });
-        let name = dataset.name(*sample_idx);
-        let arrays = ran.with_context(|| format!("`{name}`"))?;
+        let session: &mut ShapedSession = session.as_mut().map_err(|error: &mut anyhow::Error| anyhow!("{error:#}"))?;
+        let seen = see(session, *sample_idx, dataset, tensors, outputs)?;
         tick();
-        let is_row =
-            |(output, array): (&EvaluatedOutput, &Array)| output.is_float && n_classes(&array.shape, batch).is_some();
-        let output_idx = outputs.iter().zip(&arrays).position(is_row);
-        let scores = output_idx.and_then(|output_idx| {
-            let array = arrays.into_iter().nth(output_idx)?;
-            let Values::F32(values) = array.values else { return None };
-            Some((output_idx, array.shape, values))
-        });
-        Ok(Ok(Seen { sample: look_at(name, &sample), extremes, by_channel, scores }))
+        Ok(seen)
     };
     let seen: Vec<Result<Result<Seen, String>>> = order.par_iter().map_init(|| engines.session(), one).collect();
     let (mut readable, mut unreadable) = (Vec::new(), Vec::new());
@@ -151,7 +126,7 @@ pub fn survey(
     anyhow::ensure!(!readable.is_empty(), no_readable_sample(first));
     readable.sort_by(|a, b| (a.sample.hash, &a.sample.name).cmp(&(b.sample.hash, &b.sample.name)));
     unreadable.sort();
-    let n_classes = add_classes(&mut readable, outputs, batch);
+    let n_classes = add_classes(&mut readable, outputs, dataset.batch());
     let empty = |about: &SurveyedTensor| TensorSurvey {
         tensor: about.tensor.clone(),
         n_readers: about.n_readers,
@@ -166,6 +141,39 @@ pub fn survey(
         samples.push(sample);
     }
     Ok(DataSurvey { n_listed: dataset.len(), samples, unreadable, n_classes, tensors: found })
+}
+
+/// Runs a sample. Returns the reason instead if the sample cannot be read.
+fn see(
+    session: &mut ShapedSession,
+    sample_idx: usize,
+    dataset: &Dataset,
+    tensors: &[SurveyedTensor],
+    outputs: &[EvaluatedOutput],
+) -> Result<Result<Seen, String>> {
+    let sample = match dataset.load(sample_idx) {
+        Ok(sample) => sample,
+        Err(error) => return Ok(Err(text_of(&error))),
+    };
+    let mut extremes = vec![Extremes::NONE; tensors.len()];
+    let mut by_channel = vec![Vec::new(); tensors.len()];
+    let ran = session.run(&sample, &mut |at, shape, values| {
+        by_channel[at] = channel_extremes(shape, values, tensors[at].channel_axis);
+        by_channel[at].iter().for_each(|channel| extremes[at].widen(*channel));
+        Ok(())
+    });
+    let name = dataset.name(sample_idx);
+    let arrays = ran.with_context(|| format!("`{name}`"))?;
+    let is_row = |(output, array): (&EvaluatedOutput, &Array)| {
+        output.is_float && n_classes(&array.shape, dataset.batch()).is_some()
+    };
+    let output_idx = outputs.iter().zip(&arrays).position(is_row);
+    let scores = output_idx.and_then(|output_idx| {
+        let array = arrays.into_iter().nth(output_idx)?;
+        let Values::F32(values) = array.values else { return None };
+        Some((output_idx, array.shape, values))
+    });
+    Ok(Ok(Seen { sample: look_at(name, &sample), extremes, by_channel, scores }))
 }
 
 impl TensorSurvey {

@@ -36,39 +36,8 @@ pub(super) fn decide(
     for (quantizer_idx, quantizer) in placement.activations.iter().enumerate() {
         members.entry(quantizer.group).or_default().push(quantizer_idx);
     }
-    let find = |(&group, quantizers_of_group): (&usize, &Vec<usize>)| {
-        let prescribed = prescribed(placement, quantizers_of_group, &mut Vec::new());
-        // A prescribed grid brings its own type.
-        let first = &placement.activations[prescribed.map_or(quantizers_of_group[0], |(quantizer, _)| quantizer)];
-        let given_of = |&quantizer: &usize| given?.get(&placement.activations[quantizer].tensor).copied();
-        let imported: Vec<GivenRange> = quantizers_of_group.iter().filter_map(given_of).collect();
-        let mut observed = quantizers_of_group.iter().filter(|&quantizer| given_of(quantizer).is_none());
-        let mut joint = observed.next().map(|&first| {
-            let mut joint = Cow::Borrowed(statistics[first].borrow());
-            observed.for_each(|&member| joint.to_mut().merge(statistics[member].borrow()));
-            joint
-        });
-        let roles = quantizers_of_group.iter().map(|&quantizer| placement.activations[quantizer].softmax);
-        let role = roles.collect::<Option<Vec<_>>>().and_then(|roles| roles.into_iter().max());
-        let mask = joint.as_deref().and_then(|joint| Mask::in_values(joint, role?));
-        if let (Some(mask), Some(joint)) = (mask, &mut joint) {
-            mask.raise_all(joint.to_mut());
-        }
-        let keeps_ends = |quantizer: usize| placement.activations[quantizer].keeps_ends();
-        let holds_all = |quantizer: &&usize| keeps_ends(**quantizer) && given_of(quantizer).is_none();
-        let mut must_hold = Extremes::NONE;
-        for &quantizer in quantizers_of_group.iter().filter(holds_all) {
-            must_hold.widen(statistics[quantizer].borrow().extremes);
-        }
-        let raised = |value: f32| mask.map_or(value, |mask| mask.raise(value));
-        let must_hold = must_hold.get().map(|(min, max)| (raised(min), raised(max)));
-        let qtype = &scheme.types[&first.qtype];
-        let shared = match prescribed {
-            Some((_, fixed)) => prescribe(fixed, qtype),
-            None => find_shared(joint.as_deref(), must_hold, &imported, qtype, observer),
-        };
-        let shared = shared.with_context(|| format!("tensor `{}`", first.tensor))?;
-        Ok((group, Shared { mask, ..shared }))
+    let find = |(&group, quantizers_of_group): (&usize, &Vec<usize>)| -> Result<(usize, Shared)> {
+        Ok((group, decide_group(quantizers_of_group, placement, statistics, given, scheme, observer)?))
     };
     // The first error in the order of the groups is reported, whichever thread meets one first.
     let found: Vec<Result<(usize, Shared)>> = members.par_iter().map(find).collect();
@@ -107,6 +76,49 @@ pub(super) fn decide(
         });
     }
     Ok((activations, warnings))
+}
+
+/// Decides the parameters of a group of quantizers, given by their positions in the placement.
+fn decide_group(
+    quantizers_of_group: &[usize],
+    placement: &Placement,
+    statistics: &[impl Borrow<TensorStatistics>],
+    given: Option<&BTreeMap<String, GivenRange>>,
+    scheme: &Scheme,
+    observer: &Observer,
+) -> Result<Shared> {
+    let prescribed = prescribed(placement, quantizers_of_group, &mut Vec::new());
+    // A prescribed grid brings its own type.
+    let first = &placement.activations[prescribed.map_or(quantizers_of_group[0], |(quantizer, _)| quantizer)];
+    let given_of = |&quantizer: &usize| given?.get(&placement.activations[quantizer].tensor).copied();
+    let imported: Vec<GivenRange> = quantizers_of_group.iter().filter_map(given_of).collect();
+    let mut observed = quantizers_of_group.iter().filter(|&quantizer| given_of(quantizer).is_none());
+    let mut joint = observed.next().map(|&first| {
+        let mut joint = Cow::Borrowed(statistics[first].borrow());
+        observed.for_each(|&member| joint.to_mut().merge(statistics[member].borrow()));
+        joint
+    });
+    let roles = quantizers_of_group.iter().map(|&quantizer| placement.activations[quantizer].softmax);
+    let role = roles.collect::<Option<Vec<_>>>().and_then(|roles| roles.into_iter().max());
+    let mask = joint.as_deref().and_then(|joint| Mask::in_values(joint, role?));
+    if let (Some(mask), Some(joint)) = (mask, &mut joint) {
+        mask.raise_all(joint.to_mut());
+    }
+    let keeps_ends = |quantizer: usize| placement.activations[quantizer].keeps_ends();
+    let holds_all = |quantizer: &&usize| keeps_ends(**quantizer) && given_of(quantizer).is_none();
+    let mut must_hold = Extremes::NONE;
+    for &quantizer in quantizers_of_group.iter().filter(holds_all) {
+        must_hold.widen(statistics[quantizer].borrow().extremes);
+    }
+    let raised = |value: f32| mask.map_or(value, |mask| mask.raise(value));
+    let must_hold = must_hold.get().map(|(min, max)| (raised(min), raised(max)));
+    let qtype = &scheme.types[&first.qtype];
+    let shared = match prescribed {
+        Some((_, fixed)) => prescribe(fixed, qtype),
+        None => find_shared(joint.as_deref(), must_hold, &imported, qtype, observer),
+    };
+    let shared = shared.with_context(|| format!("tensor `{}`", first.tensor))?;
+    Ok(Shared { mask, ..shared })
 }
 
 /// Returns the first prescribed grid of the group and the index of its quantizer. Adds a warning if the group has
