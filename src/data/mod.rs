@@ -55,7 +55,7 @@ use std::path::{Path, PathBuf};
 /// The hint of errors about data of which no sample can be read.
 const HOW_TO_PASS: &str = "docs/guide.md explains how to pass data";
 
-/// Returns the error for data of which no sample can be read. `first` is the error of the first sample.
+/// Returns the error for data of which no sample can be read. `first` is the error of one of them.
 pub fn no_readable_sample(first: &str) -> anyhow::Error {
     anyhow!("no sample can be read, expected at least one: {first}").hint(HOW_TO_PASS)
 }
