@@ -56,8 +56,38 @@ def test_the_graph_has_all_nodes_and_colors_them_by_error(page):
     figure.locator("rect").first.wait_for()
     assert figure.locator("rect").count() == len(cells(page, "nodes", 1))
     assert figure.locator("rect.float").count() >= 1 and figure.locator("rect.integer").count() >= 8
+    legend = figure.locator(".legend > div")
+    assert legend.text_content() == "integerfusedfloat"
     figure.get_by_label("Color of nodes").select_option("error")
     assert figure.locator("rect").first.get_attribute("style").startswith("fill: rgb")
+    legend_of_errors = legend.text_content()
+    assert all(part in legend_of_errors for part in ("SQNR (dB)", "30", "not measured")) and "integer" not in legend_of_errors
+    figure.get_by_label("Color of nodes").select_option("type")
+    assert legend.text_content() == "integerfusedfloat"
+
+
+def test_charts_and_the_graph_are_whole(page):
+    for section in ("errors", "ranges", "histograms"):
+        figure = page.locator(f"#{section} > figure")
+        figure.scroll_into_view_if_needed()
+        label = figure.locator("g[aria-label='x-axis label'] text")
+        label.wait_for()
+        below = label.evaluate("label => label.getBoundingClientRect().bottom - label.closest('svg').getBoundingClientRect().bottom")
+        assert below <= 0, section
+    graph = page.locator("#graph figure")
+    graph.scroll_into_view_if_needed()
+    graph.locator("rect").first.wait_for()
+    assert graph.evaluate("figure => figure.scrollWidth - figure.clientWidth") <= 0
+
+
+def test_a_point_tells_its_figure_with_the_unit(page):
+    figure = page.locator("#errors > figure")
+    figure.scroll_into_view_if_needed()
+    figure.locator("svg circle").first.wait_for()
+    figure.locator("svg circle").nth(3).hover(force=True)
+    tip = figure.locator("g[aria-label=tip]")
+    tip.locator("text").wait_for()
+    assert tip.text_content().endswith(" dB")
 
 
 def test_histograms_show_a_tensor_with_the_ranges_of_all_observers(page):
@@ -96,6 +126,14 @@ def test_a_click_on_a_title_sorts_by_number_and_back(page):
     page.locator("#nodes").get_by_role("button", name="Position").press("Enter")
     page.wait_for_timeout(50)
     assert cells(page, "nodes", 0) == [str(k) for k in range(len(cells(page, "nodes", 0)))]
+
+
+def test_titles_that_sort_have_a_sign_and_short_tables_show_all_rows(page):
+    sign = page.locator("#nodes th button").last.evaluate("button => getComputedStyle(button, '::after').content")
+    assert sign == '"↕"'
+    height = lambda section: page.locator(f"#{section} .scroll").evaluate("table => getComputedStyle(table).maxHeight")
+    assert len(cells(page, "methods", 0)) < 20 <= len(cells(page, "nodes", 0))
+    assert (height("methods"), height("nodes")) == ("none", "512px")
 
 
 def test_the_theme_changes(page):

@@ -322,7 +322,8 @@ fn graph(network: &NodeFacts) -> Option<Section> {
     (!nodes.is_empty()).then(|| Section {
         id: "graph",
         title: "Graph",
-        about: "The prepared model. Color shows the type or the error; hover over a node for its name.",
+        about: "The prepared model. Color shows the type or the error; above 60 dB it stays the same. Hover over a node for \
+                its name.",
         body: Body::Graph(Graph {
             nodes: nodes.iter().enumerate().map(node).collect(),
             edges: edges.into_iter().collect(),

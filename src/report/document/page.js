@@ -25,6 +25,9 @@ for (const tools of document.querySelectorAll(".tools")) {
   });
 }
 
+// Distance of the horizontal axis from the bottom of its label, less than the margin: letters reach below the line.
+const LABEL_OFFSET = 38;
+
 // Size, margins and style of a plot.
 const frame = (figure) => ({
   width: Math.max(figure.clientWidth, 320),
@@ -35,17 +38,19 @@ const frame = (figure) => ({
 });
 
 function drawChart(figure, chart) {
+  const names = chart.series.map((series) => series.name);
   const points = chart.series.flatMap((series) => series.points.map((point) => ({ ...point, series: series.name })));
   const channels = { x: "x", y: "y", stroke: "series" };
+  const unit = chart.y.match(/\((.*)\)$/)?.[1] ?? "";
   const marks = chart.mark === "span"
     ? [Plot.ruleX(points, { x: "x", y1: "y_low", y2: "y", stroke: "series", strokeWidth: 3 })]
     : [Plot.line(points, channels), Plot.dot(points, { ...channels, fill: "series", r: 2 })];
   figure.append(Plot.plot({
     ...frame(figure),
-    x: { label: `${chart.x} →` },
+    x: { label: `${chart.x} →`, labelOffset: LABEL_OFFSET },
     y: { label: `↑ ${chart.y}`, grid: true, type: chart.y_log ? "log" : "linear", tickFormat: chart.y_log ? "~g" : undefined },
-    color: { legend: chart.series.length > 1 },
-    marks: [...marks, Plot.tip(points, Plot.pointer({ x: "x", y: "y", title: (d) => `${d.name}\n${d.series}: ${d.y.toPrecision(4)}` }))],
+    color: { legend: names.length > 1, domain: names },
+    marks: [...marks, Plot.tip(points, Plot.pointer({ x: "x", y: "y", title: (d) => `${d.name}\n${d.series}: ${d.y.toPrecision(4)} ${unit}`.trimEnd() }))],
   }));
 }
 
@@ -61,7 +66,7 @@ function drawHistograms(figure, tensors) {
     const lines = ranges.flatMap(({ name, ends }) => ends.map((end) => ({ name, end, ends })));
     place.replaceChildren(Plot.plot({
       ...frame(figure),
-      x: { label: "value →" },
+      x: { label: "value →", labelOffset: LABEL_OFFSET },
       y: { label: "↑ share of the values", type: "sqrt", grid: true },
       color: { legend: true, domain: ranges.map((range) => range.name) },
       marks: [
@@ -78,23 +83,40 @@ function drawHistograms(figure, tensors) {
 
 // A layout takes seconds for thousands of nodes.
 const MAX_NODES = 1500;
+// SQNR, in dB, above which the color of a node stays the same.
+const TOP_DB = 60;
+const NOT_MEASURED = "#888";
 
 function drawGraph(figure, { nodes, edges }) {
   if (nodes.length > MAX_NODES) {
     figure.textContent = `${nodes.length} nodes: a graph is drawn for up to ${MAX_NODES}.`;
     return;
   }
-  const errors = nodes.map((node) => node.sqnr_db).filter((db) => db !== undefined && Math.abs(db) < 200);
-  const key = document.createElement("p");
-  key.innerHTML = ["integer", "fused", "float"]
-    .map((how) => `<span class="key" style="background:var(--${how})"></span>${how}`).join("");
+  const errors = nodes.map((node) => node.sqnr_db).filter((db) => db !== undefined && Math.abs(db) < 200)
+    .map((db) => Math.min(db, TOP_DB));
+  // The ends of the scale are too dark for text.
+  const scheme = (share) => d3.interpolateRdYlGn(0.1 + 0.7 * share);
+  const color = d3.scaleSequential(scheme).domain(d3.extent(errors)).clamp(true);
+  const legend = document.createElement("div");
+  const keys = (colors) => colors.map(([how, fill]) => `<span class="key" style="background:${fill}"></span>${how}`).join("");
+  const showLegend = (by) => {
+    if (by === "error") {
+      legend.innerHTML = keys([["not measured", NOT_MEASURED]]);
+      legend.prepend(Plot.legend({ color: { domain: color.domain(), interpolate: scheme, label: "SQNR (dB)" } }));
+    } else {
+      legend.innerHTML = keys(["integer", "fused", "float"].map((how) => [how, `var(--${how})`]));
+    }
+  };
+  const key = document.createElement("div");
+  key.className = "legend";
   const choice = document.createElement("select");
   choice.setAttribute("aria-label", "Color of nodes");
   choice.append(new Option("color by type", "type"));
   if (errors.length) {
     choice.append(new Option("color by error", "error"));
   }
-  key.prepend(choice);
+  key.append(choice, legend);
+  showLegend("type");
   const graph = new dagre.graphlib.Graph().setGraph({ nodesep: 12, ranksep: 24 }).setDefaultEdgeLabel(() => ({}));
   nodes.forEach((node, at) => graph.setNode(String(at), { width: 16 + 7 * node.op_type.length, height: 22 }));
   edges.forEach(([from, to]) => graph.setEdge(String(from), String(to)));
@@ -111,12 +133,11 @@ function drawGraph(figure, { nodes, edges }) {
   boxes.append("text").text((node) => node.op_type);
   boxes.append("title").text((node) => `${node.name}\n${node.computed}`
     + (node.sqnr_db === undefined ? "" : `\nSQNR ${node.sqnr_db.toFixed(2)} dB`));
-  // The ends of the scale are too dark for text.
-  const color = d3.scaleSequential((share) => d3.interpolateRdYlGn(0.1 + 0.7 * share)).domain(d3.extent(errors)).clamp(true);
   choice.addEventListener("change", () => {
     const by = choice.value === "error";
-    boxes.select("rect").style("fill", (node) => by ? (node.sqnr_db === undefined ? "#888" : color(node.sqnr_db)) : null);
+    boxes.select("rect").style("fill", (node) => by ? (node.sqnr_db === undefined ? NOT_MEASURED : color(node.sqnr_db)) : null);
     boxes.select("text").style("fill", by ? "#000" : null);
+    showLegend(choice.value);
   });
   figure.append(key, svg.node());
   const { width, height } = graph.graph();
