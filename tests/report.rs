@@ -8,6 +8,22 @@ use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
 
+/// The section of a report in JSON.
+fn section(report: &str, id: &str) -> serde_json::Value {
+    let report: serde_json::Value = serde_json::from_str(report).unwrap();
+    report["sections"].as_array().unwrap().iter().find(|section| section["id"] == id).unwrap().clone()
+}
+
+/// `mqq compare` of the bundled model with the model of [`calibrate`], with a report.
+fn compare(folder: &Path, report: &str) -> String {
+    let mut command = mqq();
+    command.arg("compare").arg(repository("fixtures/digits_cnn.onnx")).arg(folder.join("digits_cnn.tensorrt.onnx"));
+    command.arg("--data").arg(repository("calib_data/eval")).args(["--preprocess", "half", "--limit", "8"]);
+    let ran = run(command.arg("--report").arg(folder.join(report)));
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    fs::read_to_string(folder.join(report)).unwrap()
+}
+
 /// `mqq calibrate` of the bundled model with a report.
 fn calibrate(folder: &Path, report: &str) -> String {
     calibrate_with(folder, report, &[])
@@ -139,6 +155,18 @@ fn every_tensor_has_its_error_in_the_sidecar() {
 }
 
 #[test]
+fn a_run_and_a_comparison_draw_the_error_along_the_network_alike() {
+    let folder = TempDir::new().unwrap();
+    for report in [calibrate(folder.path(), "run.json"), compare(folder.path(), "compared.json")] {
+        let chart = &section(&report, "errors")["chart"];
+        let series = chart["series"].as_array().unwrap();
+        let names: Vec<&str> = series.iter().map(|series| series["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["with all errors in front", "alone"]);
+        assert_eq!((chart["y"].as_str(), chart["y_top"].as_f64()), (Some("SQNR (dB)"), Some(60.0)));
+    }
+}
+
+#[test]
 fn tensors_have_errors_without_methods_too_but_not_at_effort_0() {
     for (options, has_errors) in [(["--methods", "none"], true), (["--effort", "0"], false)] {
         let folder = TempDir::new().unwrap();
@@ -152,8 +180,7 @@ fn tensors_have_errors_without_methods_too_but_not_at_effort_0() {
 #[test]
 fn a_histogram_has_the_range_in_use_and_those_of_all_observers() {
     let folder = TempDir::new().unwrap();
-    let report: serde_json::Value = serde_json::from_str(&calibrate(folder.path(), "report.json")).unwrap();
-    let section = report["sections"].as_array().unwrap().iter().find(|section| section["id"] == "histograms").unwrap();
+    let section = section(&calibrate(folder.path(), "report.json"), "histograms");
     for tensor in section["histograms"].as_array().unwrap() {
         let sum: f64 = tensor["shares"].as_array().unwrap().iter().map(|share| share.as_f64().unwrap()).sum();
         assert!((sum - 1.0).abs() < 1e-4, "{tensor}");

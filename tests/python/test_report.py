@@ -43,6 +43,18 @@ def test_charts_are_drawn_when_they_come_into_view(page):
         assert figure.locator("svg circle").count() >= 2, section
 
 
+def test_points_above_the_top_of_a_chart_are_drawn_there_with_their_figure(page):
+    heights = page.evaluate("""() => {
+      const figure = document.body.appendChild(document.createElement("figure"));
+      const points = [10, 60, 190].map((y, x) => ({ x, y, name: "n" }));
+      drawChart(figure, { mark: "line", x: "x", y: "SQNR (dB)", y_log: false, y_top: 60, series: [{ name: "s", points }] });
+      const heights = [...figure.querySelectorAll("circle")].map((circle) => circle.getAttribute("cy"));
+      figure.remove();
+      return heights;
+    }""")
+    assert heights[0] != heights[1] == heights[2]
+
+
 def test_spans_reach_from_the_lowest_to_the_highest_scale(page):
     figure = page.locator("#weight-scales figure")
     figure.scroll_into_view_if_needed()

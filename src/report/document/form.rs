@@ -153,6 +153,9 @@ pub struct Chart {
     pub y: String,
     /// Whether the vertical axis is logarithmic.
     pub y_log: bool,
+    /// Upper end of the vertical axis: higher points are drawn there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub y_top: Option<f64>,
     /// The series.
     pub series: Vec<Series>,
 }

@@ -4,6 +4,7 @@
 //! [`FORMATS`]. A format knows the kinds of sections, not their contents. A new method, metric or section therefore
 //! appears in all formats.
 
+mod error_chart;
 mod form;
 mod html;
 mod markdown;

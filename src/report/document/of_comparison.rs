@@ -1,6 +1,7 @@
 //! The document of a comparison.
 
-use super::form::{Body, Chart, ChartMark, Document, DocumentColumn, Fact, Point, Section, Series, TableCell};
+use super::error_chart::error_chart;
+use super::form::{Body, Document, DocumentColumn, Fact, Point, Section, TableCell};
 use crate::metrics::{MAX_DB, METRICS, Metric, SQNR};
 use crate::report::{GroupReport, OutputReport, SwitchAdvice, TaskReport, TensorFigures, TensorsReport, count};
 use serde_json::Value;
@@ -143,23 +144,13 @@ fn errors(report: &TensorsReport) -> Option<Section> {
         };
         report.rows.iter().enumerate().filter_map(point).collect::<Vec<Point>>()
     };
-    let series = [
-        Series { name: "SQNR with all errors in front", points: points(|row| row.sqnr_db) },
-        Series { name: "SQNR of the layer alone", points: points(|row| row.added_sqnr_db) },
-    ];
-    let series: Vec<Series> = series.into_iter().filter(|series| !series.points.is_empty()).collect();
-    (!series.is_empty()).then(|| Section {
+    let (in_front, alone) = (points(|row| row.sqnr_db), points(|row| row.added_sqnr_db));
+    Some(Section {
         id: "errors",
         title: "Error along the network",
         about: "SQNR of each tensor as the next layers read it. A layer alone reads the tensors of the float model: its error \
-                is what it adds.",
-        body: Body::Chart(Chart {
-            mark: ChartMark::Line,
-            x: "tensor, in the order of the float model".to_string(),
-            y: "SQNR (dB)".to_string(),
-            y_log: false,
-            series,
-        }),
+                is what it adds. A point above 60 dB is drawn at 60 dB; equal values have no point.",
+        body: error_chart("tensor, in the order of the float model", in_front, alone)?,
     })
 }
 

@@ -74,6 +74,7 @@ fn ranges(report: &DoctorReport) -> Option<Section> {
             x: "Samples".to_string(),
             y: "Tensors (%)".to_string(),
             y_log: false,
+            y_top: None,
             series: vec![Series { name: "tensors", points }],
         }),
     })

@@ -1,5 +1,6 @@
 //! The document of a run, from its sidecar.
 
+use super::error_chart::error_chart;
 use super::form::{
     Body, Chart, ChartMark, Document, DocumentColumn, Fact, Graph, GraphNode, NamedRange, Point, Section, Series,
     TableCell, TensorHistogram,
@@ -216,22 +217,13 @@ fn errors(network: &NodeFacts) -> Option<Section> {
     };
     let all = points(&|node_idx| network.error(node_idx));
     let alone = points(&|node_idx| network.added_error(node_idx));
-    (!all.is_empty()).then(|| Section {
+    Some(Section {
         id: "errors",
         title: "Error along the network",
         about: "SQNR of each node's output in the quantized network, against the float network: all errors in front of \
                 the node are included. A node alone reads the tensors of the float network, quantized: its error is what \
-                the node adds.",
-        body: Body::Chart(Chart {
-            mark: ChartMark::Line,
-            x: "node, in order of execution".to_string(),
-            y: "SQNR (dB)".to_string(),
-            y_log: false,
-            series: vec![
-                Series { name: "SQNR", points: all },
-                Series { name: "SQNR of the node alone", points: alone },
-            ],
-        }),
+                the node adds. A point above 60 dB is drawn at 60 dB; equal values have no point.",
+        body: error_chart("node, in order of execution", all, alone)?,
     })
 }
 
@@ -252,6 +244,7 @@ fn trade_off(sidecar: &Sidecar) -> Option<Section> {
             x: "layers in higher precision".to_string(),
             y: "SQNR (dB)".to_string(),
             y_log: false,
+            y_top: None,
             series: vec![Series { name: "SQNR", points: mixed.curve.iter().map(point).collect() }],
         }),
     })
@@ -351,6 +344,7 @@ fn ranges(sidecar: &Sidecar) -> Option<Section> {
             x: "activation, in the order of the graph".to_string(),
             y: "largest absolute value".to_string(),
             y_log: true,
+            y_top: None,
             series: vec![
                 Series { name: "range", points: chosen },
                 Series { name: "seen", points: observed },
@@ -449,6 +443,7 @@ fn weight_scales(sidecar: &Sidecar) -> Option<Section> {
             x: "weight, in the order of the graph".to_string(),
             y: "scale".to_string(),
             y_log: true,
+            y_top: None,
             series: vec![Series { name: "scales", points }],
         }),
     })

@@ -39,8 +39,9 @@ const frame = (figure) => ({
 
 function drawChart(figure, chart) {
   const names = chart.series.map((series) => series.name);
+  const drawn = ({ y }) => Math.min(y, chart.y_top ?? Infinity);
   const points = chart.series.flatMap((series) => series.points.map((point) => ({ ...point, series: series.name })));
-  const channels = { x: "x", y: "y", stroke: "series" };
+  const channels = { x: "x", y: drawn, stroke: "series" };
   const unit = chart.y.match(/\((.*)\)$/)?.[1] ?? "";
   const marks = chart.mark === "span"
     ? [Plot.ruleX(points, { x: "x", y1: "y_low", y2: "y", stroke: "series", strokeWidth: 3 })]
@@ -50,7 +51,7 @@ function drawChart(figure, chart) {
     x: { label: `${chart.x} →`, labelOffset: LABEL_OFFSET },
     y: { label: `↑ ${chart.y}`, grid: true, type: chart.y_log ? "log" : "linear", tickFormat: chart.y_log ? "~g" : undefined },
     color: { legend: names.length > 1, domain: names },
-    marks: [...marks, Plot.tip(points, Plot.pointer({ x: "x", y: "y", title: (d) => `${d.name}\n${d.series}: ${d.y.toPrecision(4)} ${unit}`.trimEnd() }))],
+    marks: [...marks, Plot.tip(points, Plot.pointer({ x: "x", y: drawn, title: (d) => `${d.name}\n${d.series}: ${d.y.toPrecision(4)} ${unit}`.trimEnd() }))],
   }));
 }
 

@@ -89,7 +89,8 @@ fn histograms(tensors: &[TensorHistogram]) -> String {
 /// Returns a line with a bar for each point of the first series.
 fn chart_bars(chart: &Chart) -> String {
     let Some(series) = chart.series.first() else { return String::new() };
-    let largest = series.points.iter().map(|point| point.y).filter(|y| y.is_finite()).fold(0.0, f64::max);
+    let finite = series.points.iter().map(|point| point.y).filter(|y| y.is_finite());
+    let largest = finite.fold(0.0_f64, f64::max).min(chart.y_top.unwrap_or(f64::INFINITY));
     let mut text = format!("  {}\n", chart.y);
     for point in series.points.iter().take(N_ROWS) {
         let share = if largest > 0.0 { (point.y / largest).clamp(0.0, 1.0) } else { 0.0 };
