@@ -167,6 +167,20 @@ fn a_run_and_a_comparison_draw_the_error_along_the_network_alike() {
 }
 
 #[test]
+fn equal_tensors_have_200_db_in_a_comparison() {
+    let folder = TempDir::new().unwrap();
+    calibrate(folder.path(), "run.json");
+    let tensors = section(&compare(folder.path(), "compared.json"), "tensors");
+    assert!(tensors["about"].as_str().unwrap().contains("An SQNR of 200 dB stands for equal values"), "{tensors}");
+    let columns = tensors["table"]["columns"].as_array().unwrap();
+    let alone = columns.iter().position(|column| column["title"] == "SQNR of the layer alone").unwrap();
+    let rows = tensors["table"]["rows"].as_array().unwrap();
+    let db: Vec<f64> = rows.iter().map(|row| row[alone].as_f64().unwrap()).collect();
+    // A Relu that a convolution fuses adds nothing.
+    assert!(db.contains(&200.0) && db.iter().any(|db| *db < 100.0), "{db:?}");
+}
+
+#[test]
 fn tensors_have_errors_without_methods_too_but_not_at_effort_0() {
     for (options, has_errors) in [(["--methods", "none"], true), (["--effort", "0"], false)] {
         let folder = TempDir::new().unwrap();

@@ -157,14 +157,16 @@ fn errors(report: &TensorsReport) -> Option<Section> {
 fn tensors(report: &TensorsReport) -> Option<Section> {
     let column = |title, unit| DocumentColumn { title, unit };
     let integer = |n: Option<usize>| n.map_or(TableCell::Empty, |n| TableCell::Integer(n as i64));
+    let or_equal = |db: Option<f64>| TableCell::number(Some(db.unwrap_or(MAX_DB)));
+    let is_alone_known = report.rows.iter().any(|row| row.added_sqnr_db.is_some());
     let row = |(i, row): (usize, &TensorFigures)| {
         vec![
             TableCell::Integer(i as i64),
             row.tensor.as_str().into(),
             row.layer.clone().unwrap_or_default().into(),
             row.operators.join(", ").into(),
-            TableCell::number(row.sqnr_db),
-            TableCell::number(row.added_sqnr_db),
+            or_equal(row.sqnr_db),
+            if is_alone_known { or_equal(row.added_sqnr_db) } else { TableCell::Empty },
             TableCell::number(Some(row.cosine)),
             TableCell::number(row.max_difference),
             TableCell::number(row.saturated_percent),
@@ -190,9 +192,9 @@ fn tensors(report: &TensorsReport) -> Option<Section> {
     (!report.rows.is_empty()).then(|| Section {
         id: "tensors",
         title: "Tensors",
-        about: "Each tensor of the float model that the quantized one has, as the next layers read it. An empty SQNR stands \
-                for equal values. Saturated values lie beyond the range in the float network; dead channels are constant in the \
-                quantized network only.",
+        about: "Each tensor of the float model that the quantized one has, as the next layers read it. An SQNR of 200 dB \
+                stands for equal values, -200 dB for values that are NaN or infinite. Saturated values lie beyond the range in \
+                the float network; dead channels are constant in the quantized network only.",
         body: Body::Table { columns, rows: report.rows.iter().enumerate().map(row).collect() },
     })
 }
