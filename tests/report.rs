@@ -208,6 +208,20 @@ fn a_histogram_has_the_range_in_use_and_those_of_all_observers() {
 }
 
 #[test]
+fn the_observer_of_the_run_has_its_option() {
+    let folder = TempDir::new().unwrap();
+    let report = calibrate_with(folder.path(), "report.json", &["--observer", "percentile"]);
+    for tensor in section(&report, "histograms")["histograms"].as_array().unwrap() {
+        assert_eq!(tensor["ranges"][0]["name"], "used (percentile:99.99)");
+    }
+    let activations = section(&report, "activations");
+    let columns = activations["table"]["columns"].as_array().unwrap();
+    let observer = columns.iter().position(|column| column["title"] == "Observer").unwrap();
+    let rows = activations["table"]["rows"].as_array().unwrap();
+    assert!(rows.iter().any(|row| row[observer] == "percentile:99.99"), "{activations}");
+}
+
+#[test]
 fn the_summary_says_what_its_figures_mean() {
     let folder = TempDir::new().unwrap();
     let report = calibrate(folder.path(), "report.md");

@@ -111,6 +111,8 @@ def test_histograms_show_a_tensor_with_the_ranges_of_all_observers(page):
     assert bars.count() == 24 and sorted(tensor.locator("option").all_inner_texts()) == sorted(names)
     lines = figure.locator("g[aria-label=rule] line")
     assert lines.count() == 2 * 6
+    widths = [float(line.get_attribute("stroke-width")) for line in lines.all()]
+    assert min(widths[:2]) >= 3 * max(widths[2:]), "the range that is used shows under one that lies on it"
     drawn = lambda: [bar.get_attribute("height") for bar in bars.all()]
     before = drawn()
     tensor.select_option(label="input" if tensor.locator("option").first.inner_text() != "input" else names[1])

@@ -7,6 +7,7 @@ use super::form::{
 };
 use crate::metrics::{self, Better, SQNR};
 use crate::mixed::CurvePoint;
+use crate::observers;
 use crate::report::{count, title};
 use crate::sidecar::{Encoding, FloatNodeRecord, NodeRecord, Sidecar};
 use crate::tune::{MethodOutcome, TensorError};
@@ -353,6 +354,14 @@ fn ranges(sidecar: &Sidecar) -> Option<Section> {
     })
 }
 
+/// Returns the observer of an activation, with its option where it is the observer of the run.
+fn spelled_observer(sidecar: &Sidecar, encoding: &Encoding) -> String {
+    let name = encoding.observer.as_deref().unwrap_or_default();
+    let of_run = observers::by_spelling(&sidecar.calibration.activation_observer).ok();
+    let spelled = of_run.filter(|observer| observer.name == name).map(|observer| observer.spelled());
+    spelled.unwrap_or_else(|| name.to_string())
+}
+
 /// Returns histograms of the activations with the ranges of observers. The tensor whose range cuts off most comes
 /// first.
 fn histograms(sidecar: &Sidecar) -> Option<Section> {
@@ -362,8 +371,7 @@ fn histograms(sidecar: &Sidecar) -> Option<Section> {
         else {
             continue;
         };
-        let observer = encoding.observer.as_deref().unwrap_or_default();
-        let used = NamedRange { name: format!("used ({observer})"), ends: range };
+        let used = NamedRange { name: format!("used ({})", spelled_observer(sidecar, encoding)), ends: range };
         let others = histogram.ranges.iter().map(|(name, &ends)| NamedRange { name: name.clone(), ends });
         let [low, high] = ends.map(f64::from);
         let beyond = (range[0] - low).max(0.0) + (high - range[1]).max(0.0);
@@ -399,7 +407,7 @@ fn activations(sidecar: &Sidecar) -> Option<Section> {
             end(encoding.range, 1),
             end(observed, 0),
             end(observed, 1),
-            encoding.observer.as_deref().unwrap_or_default().into(),
+            spelled_observer(sidecar, encoding).into(),
             encoding.reason.as_str().into(),
         ]
     };

@@ -72,7 +72,8 @@ function drawHistograms(figure, tensors) {
       color: { legend: true, domain: ranges.map((range) => range.name) },
       marks: [
         Plot.rectY(bars, { x1: "x1", x2: "x2", y: "share", fill: "currentColor", fillOpacity: 0.3 }),
-        Plot.ruleX(lines, { x: "end", stroke: "name", strokeWidth: (line) => line.name === ranges[0].name ? 3 : 1.5 }),
+        // The range that is used comes first, and is wide: one of the others often lies on it.
+        Plot.ruleX(lines, { x: "end", stroke: "name", strokeWidth: (line) => line.name === ranges[0].name ? 6 : 1.5 }),
         Plot.tip(lines, Plot.pointerX({ x: "end", title: (line) => `${line.name}\n${line.ends.map((end) => end.toPrecision(4)).join(" to ")}` })),
       ],
     }));
