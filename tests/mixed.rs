@@ -74,7 +74,8 @@ fn the_chosen_layers_are_written_as_if_they_had_been_excluded() {
             assert_ne!(weight_from(&graph(&kept), name), "DequantizeLinear", "{backend}: {name}");
             let float = floats.iter().find(|float| float["node"] == *name).unwrap();
             assert_eq!(float["rule"], "mixed_precision");
-            assert!(float["reason"].as_str().unwrap().starts_with("--keep-float 2: SQNR"), "{float}");
+            let start = "kept float by --keep-float 2: quantizing only this layer leaves an SQNR of ";
+            assert!(float["reason"].as_str().unwrap().starts_with(start), "{float}");
         }
     }
 }
@@ -378,6 +379,7 @@ fn a_layer_that_makes_most_of_the_error_stays_float_without_being_asked_for() {
     let rescued = rescued.unwrap();
     assert!(rescued["accepted"] == true, "{rescued}");
     assert!(texts(&Json::from(float.clone()), "node") == ["Conv_b"], "{float:?}");
+    assert!(float[0]["reason"].as_str().unwrap().starts_with("kept float by rescue: "), "{float:?}");
     let figures = [0, 1].map(|at| number(&rescued["judged"]["figures"][at]));
     assert!(figures[1] > figures[0] + 0.2, "{rescued}");
     assert!(rescued["details"][0].as_str().unwrap().contains("% of the multiply-adds"), "{rescued}");

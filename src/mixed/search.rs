@@ -5,7 +5,7 @@
 //! (docs/design/mixed-precision.md).
 
 use super::bias::{BiasCorrection, BiasMode};
-use super::goal::{Bounded, Goal, Reached};
+use super::goal::{Bounded, Goal, RESCUE, Reached};
 use super::held_out::{EvaluatedBy, HeldOut};
 use super::layers::{QuantizedLayer, WeightCost, layers};
 use super::planner::Planner;
@@ -17,6 +17,7 @@ use crate::metrics::{
 };
 use crate::place::{Assigned, Placement};
 use crate::plan::QuantPlan;
+use crate::scheme::FLOAT;
 use crate::simulate::{CachedNetwork, CachedSamples, EvaluatedFloat, Samples, simulated_graph};
 use crate::tune::PlannedModel;
 use anyhow::{Result, anyhow, ensure};
@@ -268,16 +269,7 @@ impl<'a> Search<'a> {
     pub(super) fn make(&mut self, moves: &[Move], plan: QuantPlan, measured: Measurement) {
         let gain_db = sqnr_gain(&self.measured, &measured);
         for moved in moves {
-            let goal = self.goal().spelled();
-            let reason = match self.alone.get(&Move { layer: moved.layer, precision: None }) {
-                Some(own) => {
-                    let sqnr_db = relative_error_db(own.relative);
-                    format!("{goal}: SQNR {sqnr_db:.2} dB with only this layer quantized")
-                }
-                None => format!(
-                    "{goal}: promoting the layer and its neighbors brings the overlap nearer to the float outputs"
-                ),
-            };
+            let reason = self.reason(moved);
             let mut assigned = std::mem::take(&mut self.assigned);
             self.assign(&mut assigned, moved, &reason);
             self.assigned = assigned;
@@ -290,6 +282,26 @@ impl<'a> Search<'a> {
             }
         }
         (self.plan, self.measured) = (plan, measured);
+    }
+
+    /// Returns the reason of a move in words.
+    fn reason(&self, moved: &Move) -> String {
+        let goal = self.goal();
+        let by = if goal.is_rescue() { RESCUE.to_string() } else { goal.spelled() };
+        let kept = match moved.precision.as_deref() {
+            Some(FLOAT) => format!("kept float by {by}"),
+            Some(precision) => format!("`{precision}` by {by}"),
+            None => format!("its own precision by {by}"),
+        };
+        match self.alone.get(&Move { layer: moved.layer, precision: None }) {
+            Some(own) => {
+                let left = SQNR.with_unit(relative_error_db(own.relative));
+                format!("{kept}: quantizing only this layer leaves an SQNR of {left}")
+            }
+            None => {
+                format!("{kept}: promoting the layer and its neighbors brings the overlap nearer to the float outputs")
+            }
+        }
     }
 
     /// Measures the current plan on held-out samples.
