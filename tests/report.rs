@@ -76,6 +76,7 @@ fn errors_that_add_up_are_told() {
 
 const SECTIONS: &[&str] = &[
     "Summary",
+    "To try where accuracy falls short",
     "Methods",
     "Error along the network",
     "Nodes",
@@ -133,6 +134,32 @@ fn the_page_needs_no_network_and_is_small() {
         |attribute: &str| page.contains(&format!("{attribute}=\"http")) || page.contains(&format!("{attribute}=\"//"));
     assert!(!is_link("src") && !is_link("href"));
     assert_eq!(page.matches("<script").count(), page.matches("</script>").count());
+}
+
+#[test]
+fn a_report_lists_what_to_try_next_by_the_run() {
+    let folder = TempDir::new().unwrap();
+    let advice = |options: &[&str]| -> Vec<String> {
+        let section = section(&calibrate_with(folder.path(), "report.json", options), "advice");
+        section["lines"].as_array().unwrap().iter().map(|line| line.as_str().unwrap().to_string()).collect()
+    };
+    let starts_with = |lines: &[String], starts: &[&str]| {
+        lines.len() == starts.len() && lines.iter().zip(starts).all(|(line, start)| line.starts_with(start))
+    };
+    let lines = advice(&[]);
+    let worst =
+        "--keep-float N, or --exclude NODE: with only one layer quantized, the SQNR of the outputs is lowest for `";
+    let starts = ["32 to 300 samples", "--effort 2, then --effort 3", "--target overlap=0.95", worst];
+    assert!(starts_with(&lines, &starts) && lines[0].ends_with("this run had 24 samples."), "{lines:?}");
+    assert!(lines[3].ends_with(" dB)."), "{lines:?}");
+    // Layers that are float already are no advice.
+    let lines = advice(&["--keep-float", "1"]);
+    let text = fs::read_to_string(folder.path().join("digits_cnn.tensorrt.json")).unwrap();
+    let sidecar: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let kept = sidecar["mixed_precision"]["layers"][0]["layer"].as_str().unwrap();
+    assert!(starts_with(&lines, &[starts[0], starts[1], worst]) && !lines[2].contains(kept), "{lines:?}");
+    let lines = advice(&["--effort", "0"]);
+    assert!(starts_with(&lines, &[starts[0], "--effort 1: ", starts[2]]), "{lines:?}");
 }
 
 #[test]

@@ -6,12 +6,20 @@ use super::form::{
     TableCell, TensorHistogram,
 };
 use crate::metrics::{self, Better, SQNR};
-use crate::mixed::CurvePoint;
+use crate::mixed::{CurvePoint, LayerSensitivity};
 use crate::observers;
 use crate::report::{count, title};
 use crate::sidecar::{Encoding, FloatNodeRecord, NodeRecord, Sidecar};
 use crate::tune::{MethodOutcome, TensorError};
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Number of samples below which more are advised.
+const FEW_SAMPLES: usize = 32;
+/// Maximum number of layers that advice names.
+const MAX_NAMED: usize = 3;
+/// The name of the float precision in a table.
+const FLOAT: &str = "float";
 
 /// Returns the document. Sections without contents are left out.
 pub fn of_sidecar(sidecar: &Sidecar) -> Document {
@@ -19,6 +27,7 @@ pub fn of_sidecar(sidecar: &Sidecar) -> Document {
     let sections = [
         summary(sidecar, &network),
         warnings(sidecar),
+        advice(&network),
         methods(sidecar),
         errors(&network),
         trade_off(sidecar),
@@ -94,6 +103,27 @@ impl<'a> NodeFacts<'a> {
         outputs.iter().find_map(|output| self.errors.get(output.as_str()).copied())
     }
 
+    /// Returns the integer nodes that cost most in words, from the sensitivity of layers if it was measured, else from
+    /// the errors that nodes add.
+    fn worst_layers(&self) -> Option<String> {
+        let nodes = self.sidecar.graph.nodes.iter().enumerate();
+        let integer = nodes.filter(|(node_idx, _)| self.computed[*node_idx].0 == "integer");
+        let integer: BTreeMap<&str, usize> = integer.map(|(node_idx, node)| (node.name.as_str(), node_idx)).collect();
+        let layers = alone_quantized(self.sidecar).iter().map(|layer| (layer.layer.as_str(), layer.sqnr_db));
+        let mut worst: Vec<(&str, f64)> = layers.filter(|(name, _)| integer.contains_key(name)).collect();
+        let mut figure = "with only one layer quantized, the SQNR of the outputs";
+        if worst.is_empty() {
+            let added = integer.iter().filter_map(|(name, node_idx)| Some((*name, self.added_error(*node_idx)?)));
+            worst = added.collect();
+            figure = "the SQNR of a node alone";
+        }
+        worst.retain(|(_, sqnr_db)| *sqnr_db < metrics::MAX_DB);
+        worst.sort_by(|a, b| a.1.total_cmp(&b.1));
+        let named = worst.iter().take(MAX_NAMED).map(|(name, db)| format!("`{name}` ({})", SQNR.with_unit(*db)));
+        let named = named.collect::<Vec<_>>().join(", ");
+        (!named.is_empty()).then(|| format!("{figure} is lowest for {named}"))
+    }
+
     fn n_computed(&self, how: &str) -> usize {
         self.computed.iter().filter(|(computed, _)| *computed == how).count()
     }
@@ -152,6 +182,36 @@ fn warnings(sidecar: &Sidecar) -> Option<Section> {
         title: "Warnings",
         about: "Each warning names the next thing to try, if there is one.",
         body: Body::Lines(sidecar.warnings.clone()),
+    })
+}
+
+/// Returns the options to try next. Which ones depends on the run; their order is that of their cost.
+fn advice(network: &NodeFacts) -> Option<Section> {
+    let sidecar = network.sidecar;
+    let n_samples = sidecar.calibration.n_samples;
+    let mut lines = Vec::new();
+    if n_samples < FEW_SAMPLES {
+        let had = count(n_samples, "sample");
+        lines.push(format!("{FEW_SAMPLES} to 300 samples of all kinds that occur in use: this run had {had}."));
+    }
+    let effort = match sidecar.methods.is_empty() {
+        true => "--effort 1: this run tried no method.",
+        false => "--effort 2, then --effort 3, if this run had a lower effort: 2 takes 2 to 3 times as long as 1.",
+    };
+    lines.push(effort.to_string());
+    let precisions = sidecar.scheme.resolved.get("mixed").and_then(Value::as_object);
+    if precisions.is_some_and(|precisions| !precisions.is_empty()) && sidecar.mixed_precision.is_none() {
+        lines.push("--target overlap=0.95: as few layers as needed get a higher precision.".to_string());
+    }
+    if precisions.is_some_and(|precisions| precisions.contains_key(FLOAT)) {
+        let worst = network.worst_layers();
+        lines.extend(worst.map(|worst| format!("--keep-float N, or --exclude NODE: {worst}.")));
+    }
+    (n_samples > 0).then(|| Section {
+        id: "advice",
+        title: "To try where accuracy falls short",
+        about: "Options of mqq calibrate, after the hints of the warnings. Try them in this order, and compare after each.",
+        body: Body::Lines(lines),
     })
 }
 
@@ -251,10 +311,14 @@ fn trade_off(sidecar: &Sidecar) -> Option<Section> {
     })
 }
 
-fn sensitivity(sidecar: &Sidecar) -> Option<Section> {
+/// Returns the layers with the SQNR of the outputs where each alone is quantized; empty if it was not measured.
+fn alone_quantized(sidecar: &Sidecar) -> &[LayerSensitivity] {
     let of_goal = sidecar.mixed_precision.as_ref().map(|mixed| &mixed.sensitivity);
-    let layers = of_goal.unwrap_or(&sidecar.sensitivity);
-    let rows = layers.iter().map(|layer| {
+    of_goal.unwrap_or(&sidecar.sensitivity)
+}
+
+fn sensitivity(sidecar: &Sidecar) -> Option<Section> {
+    let rows = alone_quantized(sidecar).iter().map(|layer| {
         vec![layer.layer.as_str().into(), layer.op_type.as_str().into(), TableCell::number(Some(layer.sqnr_db))]
     });
     Some(Section {
