@@ -8,6 +8,7 @@ mod error_chart;
 mod form;
 mod html;
 mod markdown;
+mod node_facts;
 mod of_comparison;
 mod of_diagnosis;
 mod of_sidecar;
