@@ -148,6 +148,9 @@ def test_titles_that_sort_have_a_sign_and_short_tables_show_all_rows(page):
     height = lambda section: page.locator(f"#{section} .scroll").evaluate("table => getComputedStyle(table).maxHeight")
     assert len(cells(page, "methods", 0)) < 20 <= len(cells(page, "nodes", 0))
     assert (height("methods"), height("nodes")) == ("none", "512px")
+    page.emulate_media(media="print")
+    assert height("nodes") == "none"
+    page.emulate_media(media="screen")
 
 
 def test_the_theme_changes(page):
