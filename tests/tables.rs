@@ -108,7 +108,7 @@ fn mistakes_in_a_chain_are_found_in_their_file_and_line() {
             "check:\n  - quantized_inputs: { ops: [{ a: 1 }] }\n",
             &["line 4: check.0.quantized_inputs.ops: found a list, expected a whole number, a name or a list of names"],
         ),
-        ("base.yaml", "observers:\n  weight: percentile:0\n", &["base.yaml`: line 4", "above 0"]),
+        ("base.yaml", "observers:\n  weight: percentile:0\n", &["base.yaml`: line 4", "from 50 to 100"]),
         ("mine.yaml", "types:\n  wgt8:\n    granularity: per_block\n", &["block_size", "per_block"]),
         ("mine.yaml", "types:\n  act8: { pot_search: 4 }\n", &["line 4", "power_of_two"]),
         ("mine.yaml", "types:\n  act8: { max_fraction_bits: 4 }\n", &["line 4", "power_of_two"]),

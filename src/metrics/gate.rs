@@ -3,7 +3,8 @@
 use super::by_name;
 use super::metric::{Better, Figure, Metric};
 use super::prepared::Measurement;
-use anyhow::{Context, Result, ensure};
+use crate::diag::WithHint;
+use anyhow::{Context, Result, anyhow, ensure};
 use serde::Serialize;
 use serde_with::skip_serializing_none;
 use std::fmt;
@@ -32,17 +33,27 @@ pub struct MissedGate {
 }
 
 impl MetricBound {
-    /// Parses `NAME=VALUE`.
+    /// Parses `NAME=VALUE`. A value in percent may end in `%`.
     ///
     /// # Errors
-    /// If the metric is unknown, or the value is not a number that a figure can have.
+    /// If the metric is unknown, or the value is not a number that a figure can have. Also if the value is probably a
+    /// fraction of 1, but the metric is in percent.
     pub fn parse(text: &str) -> Result<MetricBound> {
         let (name, bound) = text.split_once('=').with_context(|| format!("found `{text}`, expected NAME=VALUE"))?;
-        let metric = by_name(name.trim())?;
-        let number = || format!("found `{}`, expected a number for metric `{}`", bound.trim(), metric.name);
-        let bound: f64 = bound.trim().parse().with_context(number)?;
-        ensure!(bound.is_finite(), "found `{bound}`, expected a finite number for metric `{}`", metric.name);
-        MetricBound::new(metric, bound)
+        let (metric, bound) = (by_name(name.trim())?, bound.trim());
+        let in_percent = bound.strip_suffix('%').filter(|_| metric.unit == "%");
+        let number = || format!("found `{bound}`, expected a number for metric `{}`", metric.name);
+        let value: f64 = in_percent.unwrap_or(bound).trim().parse().ok().with_context(number)?;
+        ensure!(value.is_finite(), "found `{bound}`, expected a finite number for metric `{}`", metric.name);
+        let is_fraction = metric.unit == "%" && metric.better == Better::Higher && value > 0.0 && value <= 1.0;
+        if is_fraction && in_percent.is_none() {
+            let error = anyhow!("found `{bound}`, expected a percentage above 1 for metric `{}`", metric.name);
+            let (name, percent) = (metric.name, format!("{:.*}", metric.decimals, 100.0 * value));
+            return Err(error.hint(format!(
+                "the metric is in percent: `{name}={percent}` for {percent} %, `{name}={value}%` for {value} %"
+            )));
+        }
+        MetricBound::new(metric, value)
     }
 
     /// Returns a bound on a metric.

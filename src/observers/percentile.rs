@@ -15,7 +15,8 @@ pub const PERCENTILE: Observer =
 
 fn parse(observer: Observer, text: &str) -> Result<Observer> {
     let option = number(text)?;
-    ensure!(option > 0.0 && option <= 100.0, "found {option}, expected a percentage above 0 and at most 100");
+    // A fraction of 1, as other tools take, would clip nearly all values.
+    ensure!((50.0..=100.0).contains(&option), "found {option}, expected a percentage from 50 to 100, such as 99.99");
     Ok(Observer { option, ..observer })
 }
 

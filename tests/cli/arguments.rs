@@ -11,7 +11,8 @@ fn wrong_usage_exits_with_2_before_any_work() {
     };
     let cases: &[(&[&str], &str)] = &[
         (&["--observer", "entrpy"], "did you mean `entropy`"),
-        (&["--observer", "percentile:101"], "found 101, expected a percentage above 0 and at most 100"),
+        (&["--observer", "percentile:101"], "found 101, expected a percentage from 50 to 100, such as 99.99"),
+        (&["--observer", "percentile:0.9999"], "found 0.9999, expected a percentage from 50 to 100, such as 99.99"),
         (&["--switch", "full-range-weights"], "conv-transpose-per-channel"),
         (&["--shape", "input=1x0x3"], "--shape"),
         (&["--limit", "0"], "expected a whole number, 1 or more"),

@@ -46,6 +46,7 @@ fn every_metric_is_a_gate() {
         ("sqnr=nan", "expected a finite number for metric `sqnr`"),
         ("overlap=1.5", "--fail-under: found `1.5`, expected 0 to 1 for metric `overlap`"),
         ("agreement=-1", "--fail-under: found `-1`, expected 0 to 100 % for metric `agreement`"),
+        ("agreement=0.99", "--fail-under: found `0.99`, expected a percentage above 1 for metric `agreement`\nhint: "),
     ] {
         let ran = gates(&[gate]);
         assert!(ran.code == 2 && ran.stderr.contains(words), "{gate}: {}", ran.stderr);

@@ -1,7 +1,9 @@
 //! Bounds of `--fail-under`.
 
 use super::{Pair, compared, measured};
-use mqq::metrics::{AGREEMENT, COSINE, MAX_ERROR, METRICS, Measurement, MetricBound, MissedGate, OVERLAP, SQNR, TOP1};
+use mqq::metrics::{
+    AGREEMENT, COSINE, MAX_ERROR, METRICS, Measurement, MetricBound, MissedGate, OVERLAP, SQNR, TOP1, TOP1_DROP,
+};
 
 fn error(text: &str) -> String {
     format!("{:#}", MetricBound::parse(text).unwrap_err())
@@ -12,6 +14,17 @@ fn a_gate_is_a_metric_and_a_number() {
     assert_eq!(MetricBound::parse("overlap=0.9").unwrap(), MetricBound { metric: OVERLAP, bound: 0.9 });
     assert_eq!(MetricBound::parse(" sqnr = -3e1").unwrap(), MetricBound { metric: SQNR, bound: -30.0 });
     assert_eq!(MetricBound::parse("max-error=0").unwrap(), MetricBound { metric: MAX_ERROR, bound: 0.0 });
+    for percent in ["agreement=99", "agreement=99%", "agreement = 99 %"] {
+        assert_eq!(MetricBound::parse(percent).unwrap(), MetricBound { metric: AGREEMENT, bound: 99.0 });
+    }
+    for (text, bound) in [("agreement=0", 0.0), ("agreement=0.5%", 0.5), ("agreement=1.5", 1.5)] {
+        assert_eq!(MetricBound::parse(text).unwrap(), MetricBound { metric: AGREEMENT, bound });
+    }
+    for text in ["agreement=0.99", "top1=0.75", "top5=1"] {
+        assert!(error(text).contains(", expected a percentage above 1 for metric `"), "{text}");
+    }
+    assert_eq!(MetricBound::parse("top1-drop=0.5").unwrap(), MetricBound { metric: TOP1_DROP, bound: 0.5 });
+    assert_eq!(error("overlap=90%"), "found `90%`, expected a number for metric `overlap`");
     assert_eq!(error("overlap"), "found `overlap`, expected NAME=VALUE");
     let names = METRICS.iter().map(|metric| metric.name).collect::<Vec<_>>().join(", ");
     assert_eq!(error("overlapp=0.9"), format!("metric `overlapp` is unknown, expected one of: {names}"));
