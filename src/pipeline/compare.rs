@@ -14,13 +14,13 @@ use crate::heads::{HeadRequest, TaskHead, TaskName};
 use crate::matching::{AsQdq, as_qdq};
 use crate::metrics::{ChannelAxes, EvaluatedOutput, Measurement, MetricBound, MissedGate, NonFiniteCounts};
 use crate::onnx;
-use crate::onnx::inputs::{Shapes, close_given, inputs_of};
+use crate::onnx::inputs::{InputSpec, Shapes, close_given, inputs_of};
 use crate::onnx::proto::{GraphProto, ModelProto, ValueInfoProto};
 use crate::prepare::default_opset;
 use crate::progress::Progress;
 use crate::sidecar::Sidecar;
 use crate::tune::warning_of_no_box;
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Mutex;
@@ -85,8 +85,8 @@ impl Comparison {
 /// are paired in the same way.
 ///
 /// # Errors
-/// If a model or a sample cannot be run, the models have different outputs, the first one is quantized, a sample has no
-/// label or no output for it, or no head fits the outputs.
+/// If a model or a sample cannot be run, the models have different inputs or outputs, the first one is quantized, a
+/// sample has no label or no output for it, or no head fits the outputs.
 pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparison> {
     let CompareRequest { models, data, limit, shapes, axes, threads, .. } = request;
     let (with_data, _) = super::shapes_with_data(models[0], shapes, data, *limit, &request.preprocessing)?;
@@ -99,20 +99,16 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparis
         )
         .hint("give the models in the other order"));
     }
+    let not_quantized = warning_of_no_quantizer(models[1], &quantized);
     put_in_order_of(float.graph()?, quantized.graph_mut()?);
     let are_scores = (request.head.given_task() == Some(TaskName::Classify)).then_some(true);
     let outputs = outputs(&float, axes, are_scores)?;
     let n_quantized = quantized.graph()?.output.len();
-    ensure!(
-        outputs.len() == n_quantized,
-        "`{}` has {}, expected {} as in the float model",
-        models[1].display(),
-        count(n_quantized, "output"),
-        outputs.len()
-    );
+    ensure!(outputs.len() == n_quantized, other_outputs(models[1], n_quantized, outputs.len()));
     let AsQdq { model: quantized, integers } = as_qdq(quantized);
     let mut warnings: Vec<String> = models.iter().zip([&float, &quantized]).flat_map(non_finite).collect();
     let has_finite_constants = warnings.is_empty();
+    warnings.extend(not_quantized);
     warnings.extend(other_names(&float, &quantized));
     let opset = default_opset(&quantized).unwrap_or_default();
     let inside =
@@ -121,6 +117,7 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparis
         [(models[0], float), (models[1], quantized)].map(|(path, model)| engines(path, &model, opset, &with_data));
     let [float, quantized] = built;
     let engines = [float?, quantized?];
+    ensure_same_inputs(*models, [engines[0].inputs(), engines[1].inputs()])?;
     let dataset = dataset(request, &engines[0])?;
     warnings.extend(other_preprocessing(models[1], &dataset));
     let comparison = over_samples(request, &outputs, &engines, &dataset, (&|_| Ok(()), "comparison", progress))?;
@@ -146,6 +143,49 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparis
 fn with_channel_scales([float, quantized]: [&Path; 2]) -> Option<ModelProto> {
     let sidecar = Sidecar::beside(quantized).filter(|sidecar| sidecar.is_sidecar_of(quantized))?;
     (!sidecar.edits.is_empty()).then(|| scaled_float_model(&sidecar, float).ok()).flatten()
+}
+
+/// Returns a warning if the second model of a comparison is not quantized.
+fn warning_of_no_quantizer(path: &Path, model: &ModelProto) -> Option<String> {
+    let path = path.display();
+    let warning =
+        || format!("`{path}` is not quantized: it has no QuantizeLinear, DequantizeLinear or integer operator");
+    (!is_quantized(model)).then(warning)
+}
+
+/// Returns the error that the quantized model has `n_found` outputs instead of `n_expected`.
+fn other_outputs(quantized: &Path, n_found: usize, n_expected: usize) -> Error {
+    let found = count(n_found, "output");
+    let error = anyhow!("`{}` has {found}, expected {n_expected} as in the float model", quantized.display());
+    let tail = quantized.with_extension("tail.onnx");
+    match tail.is_file() {
+        true => error.hint(format!(
+            "`{}` computes the outputs of the float model: join both models (`join.py` of docs/troubleshooting.md)",
+            tail.display()
+        )),
+        false => error,
+    }
+}
+
+/// Refuses models whose inputs do not take the same samples.
+fn ensure_same_inputs(models: [&Path; 2], [float, quantized]: [&[InputSpec]; 2]) -> Result<()> {
+    let fits = |(float, quantized): (&InputSpec, &InputSpec)| quantized.accepts(&float.shape);
+    let same = float.len() == quantized.len() && float.iter().zip(quantized).all(fits);
+    let list = |inputs: &[InputSpec]| {
+        let inputs: Vec<String> = inputs.iter().map(|input| format!("`{}` {}", input.name, input.expected())).collect();
+        inputs.join(", ")
+    };
+    let [of_float, of_quantized] = models.map(Path::display);
+    ensure!(
+        same,
+        anyhow!(
+            "the models have different inputs: `{of_quantized}` has {}, expected {} as in `{of_float}`",
+            list(quantized),
+            list(float)
+        )
+        .hint("compare a quantized model with the float model that it was made from")
+    );
+    Ok(())
 }
 
 /// Builds the engines of a model.

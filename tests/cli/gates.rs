@@ -32,12 +32,13 @@ fn every_metric_is_a_gate() {
     };
     let passed = gates(&["overlap=1", "sqnr=200", "cosine=0.999", "agreement=100", "max-error=0"]);
     let report: serde_json::Value = serde_json::from_str(&passed.stdout).unwrap();
-    assert_eq!((passed.code, &report["missed"], passed.stderr.as_str()), (0, &serde_json::json!([]), ""));
+    let warning = not_quantized(&model);
+    assert_eq!((passed.code, &report["missed"], &passed.stderr), (0, &serde_json::json!([]), &warning));
     let missed = gates(&["top1=50", "sqnr=10"]);
     let report: serde_json::Value = serde_json::from_str(&missed.stdout).unwrap();
     let expected = serde_json::json!([{ "metric": "top1", "bound": 50.0 }]);
     assert_eq!((missed.code, &report["missed"]), (3, &expected));
-    let lines: Vec<&str> = missed.stderr.lines().collect();
+    let lines: Vec<&str> = missed.stderr.strip_prefix(&warning).unwrap().lines().collect();
     assert_eq!(lines, ["gate missed: no output has this metric: top-1 was not measured, expected 50 % or more"]);
     for (gate, words) in [
         ("psnr=10", "metric `psnr` is unknown, expected one of: overlap, sqnr, cosine, agreement, top1, max-error"),
@@ -83,6 +84,12 @@ fn the_channel_axis_of_an_output_may_be_given() {
 /// `mqq compare` of two models on `data`, with a line about the first output or its JSON object.
 fn compare(models: [&Path; 2], data: &Path, extra: &[&str]) -> Ran {
     run(mqq().arg("compare").args(models).arg("--data").arg(data).args(extra))
+}
+
+/// The warning about a second model that is float.
+fn not_quantized(model: &Path) -> String {
+    let operators = "QuantizeLinear, DequantizeLinear or integer operator";
+    format!("warning: `{}` is not quantized: it has no {operators}\n", model.display())
 }
 
 fn first_output(ran: &Ran) -> serde_json::Value {
@@ -140,7 +147,8 @@ fn values_that_are_no_numbers_fail_every_gate_and_are_named() {
         let line = format!("y: {words}, first for `{first}`, ");
         assert!(ran.code == 3 && ran.stdout.starts_with(&line), "{}", ran.stdout);
         assert!(ran.stdout.contains(", no figures, 2 samples"), "{}", ran.stdout);
-        assert_eq!(ran.stderr, "gate missed: output `y`: SQNR was not measured, expected 60 dB or more\n");
+        let missed = "gate missed: output `y`: SQNR was not measured, expected 60 dB or more\n";
+        assert_eq!(ran.stderr, not_quantized(models[1]) + missed);
         assert_eq!(compare(models, &data, &["--fail-under", "max-error=1000"]).code, 3);
         assert_eq!(compare(models, &data, &[]).code, 0);
     }
@@ -288,7 +296,8 @@ fn models_in_the_wrong_order_are_an_error() {
     let ran = compare([&quantized, &float], &data, &extra);
     assert_eq!((ran.code, ran.stdout.as_str()), (1, ""));
     assert!(ran.stderr.contains("hint: give the models in the other order"), "{}", ran.stderr);
-    assert_eq!(compare([&quantized, &quantized], &data, &extra).code, 0);
+    let ran = compare([&quantized, &quantized], &data, &extra);
+    assert_eq!((ran.code, ran.stderr.contains("is not quantized")), (0, false), "{}", ran.stderr);
     assert_eq!(compare([&float, &float], &data, &extra).code, 0);
 }
 
@@ -375,6 +384,45 @@ fn a_model_that_ends_inside_the_other_is_told() {
     let ran = compare([&float, &other], &data, &[]);
     let warning = "compared by position, because names differ: `scores` is compared with `logits`";
     assert!(ran.code == 0 && ran.stderr.contains(warning), "{}", ran.stderr);
+}
+
+#[test]
+fn models_with_other_inputs_are_told_before_a_sample() {
+    let folder = TempDir::new().unwrap();
+    let float = repository("fixtures/digits_cnn.onnx");
+    let other = model_of(folder.path(), "other", "inner");
+    let ran = compare([&float, &other], &repository("calib_data/eval"), &["--preprocess", "half"]);
+    let expected = format!("`{}` has `x` [1, 4], expected `input` [1, 3, 32, 32] as in ", other.display());
+    assert!(ran.code == 1 && ran.stderr.contains(&expected), "{}", ran.stderr);
+    assert!(!ran.stderr.contains(".png"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_cut_model_has_the_hint_to_join_its_tail() {
+    let folder = TempDir::new().unwrap();
+    let float = model_of(folder.path(), "float", "scores");
+    let mut g = GraphBuilder::new(13);
+    g.input("x", &[1, 4]);
+    g.op("Relu", &["x"], "inner");
+    g.op("Neg", &["x"], "other");
+    g.output("inner");
+    g.output("other");
+    let path = folder.path().join("cut.onnx");
+    mqq::onnx::save(&g.build(), &path).unwrap();
+    let data = folder.path().join("x.npy");
+    crate::support::write_npy(&data, &[1, 4], &[1.0, -2.0, 3.0, -4.0]);
+    for with_tail in [false, true] {
+        if with_tail {
+            fs::copy(&float, folder.path().join("cut.tail.onnx")).unwrap();
+        }
+        let ran = compare([&float, &path], &data, &[]);
+        assert!(
+            ran.code == 1 && ran.stderr.contains("has 2 outputs, expected 1 as in the float model"),
+            "{}",
+            ran.stderr
+        );
+        assert_eq!(ran.stderr.contains("cut.tail.onnx` computes the outputs of the float model: join"), with_tail);
+    }
 }
 
 /// Two operators on `x`, `[1, 4]`, as far as `output`: `inner` or one behind it.

@@ -585,14 +585,15 @@ def test_networks_that_find_nothing_have_no_figure(tmp_path):
     rows = {"o": join(Draw(1).centred(84), np.full((84, 3), 0.01)).T[None].repeat(2, 0)}
     code, report, stderr = compare(tmp_path, rows, rows, "--head", "yolov8", "--fail-under", "f1=0.5")
     assert code == 3 and "F1 was not measured" in stderr and report["task"]["metrics"] == {}
-    [warning] = report["warnings"]
+    [float_model, warning] = report["warnings"]
+    assert "is not quantized" in float_model
     assert warning.startswith("the float network finds no box with a score of 0.25 or more in 2 samples: check --preprocess")
     evaluated = json.loads(mqq("eval", tmp_path / "float.onnx", "--data", tmp_path / "images.npz", "--json", "--head", "yolov8"))
     assert evaluated["task"]["n_found"] == 0 and evaluated["warnings"] == [warning]
     # A box of the quantized network alone gives the same warning.
     rows["o"][0, 4, 0] = 0.9
     code, report, _ = compare(tmp_path, {"o": rows["o"] * [[[1]] * 4 + [[0.1]] * 3]}, rows, "--head", "yolov8")
-    assert code == 0 and report["task"]["found"]["float"]["n_found"] == 0 and report["warnings"] == [warning]
+    assert code == 0 and report["task"]["found"]["float"]["n_found"] == 0 and report["warnings"] == [float_model, warning]
 
 
 def test_doctor_warns_of_a_network_that_finds_nothing(tmp_path):
