@@ -62,6 +62,13 @@ def test_wrong_preprocessing(tmp_path):
     assert "unit" in json.dumps(sidecar["calibration"]["preprocessing"])
 
 
+def test_the_accuracy_fell(tmp_path):
+    four = ("academic", "--set", "types.wgt.bits=4")
+    fell = quantized(fixture("digits_cnn"), tmp_path / "fell.onnx", *four, "--effort", "0")
+    fixed = quantized(fixture("digits_cnn"), tmp_path / "effort1.onnx", *four)
+    assert top1(fell) < 0.97 < top1(fixed)
+
+
 def test_top_1_collapsed(tmp_path):
     script("unequal.py", tmp_path)
     model = tmp_path / "unequal.onnx"
