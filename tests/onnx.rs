@@ -269,9 +269,11 @@ fn a_file_of_another_kind_is_named() {
         (b"<?xml version=\"1.0\"?><net/>", "is an XML file"),
         (b"<!DOCTYPE html><html></html>", "is an HTML page"),
         (b"hello", "is not an ONNX model, or is truncated"),
+        (b"", "is empty, expected an ONNX model"),
     ] {
         std::fs::write(&path, bytes).unwrap();
-        let error = format!("{:#}", onnx::load(&path).unwrap_err());
-        assert!(error.contains(expected), "{error}");
+        let error = onnx::load(&path).unwrap_err();
+        let (text, hint) = (format!("{error:#}"), mqq::diag::hint_of(&error));
+        assert!(text.contains(expected) && !hint.is_empty(), "{text}: {hint}");
     }
 }

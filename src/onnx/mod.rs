@@ -53,15 +53,18 @@ pub fn load(path: &Path) -> Result<ModelProto> {
     parse(path).with_context(|| format!("`{}`", path.display()))
 }
 
+/// The hint at a file without a model.
+const AGAIN: &str = "check the path; copy the file again, or export the model again";
+
 fn parse(path: &Path) -> Result<ModelProto> {
     guard::set_current_file(path);
     let file = foreign::open(path)?;
-    ensure!(file.metadata()?.len() > 0, "is empty, expected an ONNX model");
+    ensure!(file.metadata()?.len() > 0, anyhow!("is empty, expected an ONNX model").hint(AGAIN));
     let bytes = mapped::map(&file)?;
     let Ok(model) = ModelProto::decode(bytes.clone()) else {
         return Err(match other_kinds::of(&bytes) {
             Some(kind) => anyhow!("is {}, expected an ONNX model", kind.name).hint(kind.hint),
-            None => anyhow!("is not an ONNX model, or is truncated: it does not parse as `ModelProto`"),
+            None => anyhow!("is not an ONNX model, or is truncated: it does not parse as `ModelProto`").hint(AGAIN),
         });
     };
     ensure!(model.graph.is_some(), "has no graph, expected an ONNX model");
