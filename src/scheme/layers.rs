@@ -110,16 +110,22 @@ fn named(tables: Tables) -> Vec<Named> {
 /// Names of types that other tools take where mqq takes a backend.
 const TYPES: &[&str] = &["int4", "int8", "int16", "uint4", "uint8", "uint16", "fp8", "fp16", "float16", "bf16"];
 
+/// Names of runtimes that no table is for, although a table of another runtime has a similar name.
+const OTHER_RUNTIMES: &[&str] = &["coreml"];
+
+/// The hint at all tables.
+const LISTED: &str = "`mqq backends` lists them; docs/targets.md names the backend of each device";
+
 /// Returns a hint at tables with a name similar to `unknown`, or with a word in the description that begins with
 /// `unknown`.
 fn similar(tables: &[Named], unknown: &str) -> String {
     let names = tables.iter().flat_map(|table| table.aliases.iter().map(String::as_str).chain([table.name]));
     let near = did_you_mean(unknown, names);
-    if unknown.is_empty() {
-        return "`mqq backends` lists them".to_string();
+    if unknown.is_empty() || OTHER_RUNTIMES.contains(&unknown) {
+        return LISTED.to_string();
     }
     if TYPES.contains(&unknown) {
-        return "a backend is a runtime or a chip instead of a type: `mqq backends` lists them".to_string();
+        return format!("a backend is a runtime or a chip instead of a type: {LISTED}");
     }
     if !near.is_empty() {
         return near;
@@ -129,8 +135,8 @@ fn similar(tables: &[Named], unknown: &str) -> String {
         words.split(|c: char| !c.is_alphanumeric()).any(|word| word.starts_with(unknown))
     };
     match quoted(tables.iter().filter(describes).map(|table| table.name), " or ") {
-        names if names.is_empty() => "`mqq backends` lists them".to_string(),
-        names => format!("did you mean {names}?"),
+        names if names.is_empty() => LISTED.to_string(),
+        names => format!("did you mean {names}? docs/targets.md names the backend of each device"),
     }
 }
 

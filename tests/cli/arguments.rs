@@ -203,16 +203,32 @@ fn names_of_the_field_are_taken() {
 
 #[test]
 fn only_what_is_near_is_suggested() {
+    const LISTED: &str = "`mqq backends` lists them; docs/targets.md names the backend of each device";
     for (found, hint) in [
         ("tensort", "did you mean `tensorrt`?"),
         ("tidll", "did you mean `tidl`?"),
-        ("nope", "`mqq backends` lists them"),
-        ("int8", "a backend is a runtime or a chip instead of a type: `mqq backends` lists them"),
-        ("xyz", "`mqq backends` lists them"),
+        ("nope", LISTED),
+        ("int8", format!("a backend is a runtime or a chip instead of a type: {LISTED}").as_str()),
+        ("xyz", LISTED),
+        ("coreml", LISTED),
     ] {
         let ran = run(mqq().args(["backends", found]));
         assert_eq!(ran.code, 2);
         assert!(ran.stderr.ends_with(&format!("\nhint: {hint}\n")), "{}", ran.stderr);
+    }
+    for (device, names) in [
+        ("Jetson", "`tensorrt`"),
+        ("orin", "`tensorrt`"),
+        ("gpu", "`tensorrt`"),
+        ("cuda", "`pplcuda` or `tensorrt`"),
+        ("rk3588", "`rknn`"),
+        ("snapdragon", "`qnn-htp` or `qnn-htp-a16`"),
+        ("npu", "`qnn-htp` or `qnn-htp-a16` or `rknn` or `xint8`"),
+        ("android", "`tflite`"),
+    ] {
+        let ran = run(mqq().args(["backends", device]));
+        let hint = format!("\nhint: did you mean {names}? docs/targets.md names the backend of each device\n");
+        assert!(ran.code == 2 && ran.stderr.ends_with(&hint), "{}", ran.stderr);
     }
     let folder = TempDir::new().unwrap();
     fs::write(folder.path().join("mynpu.yaml"), "name: mynpu\nextends: tensorrt\n").unwrap();
