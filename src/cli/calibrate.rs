@@ -141,6 +141,11 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Failure> {
     let tables = args.backends.resolve(&args.fixed)?;
     let head = args.quantize.task.resolve()?;
     check_models(&args.models, DataOption::Has).map_err(Failure::Usage)?;
+    if let Some(folder) = args.models.iter().find(|model| args.data.is_empty() && model.is_dir()) {
+        let folder = folder.display();
+        let error = anyhow!("`{folder}` is a directory, expected a model");
+        return Err(Failure::Usage(error.hint(format!("samples are given with an option: --data {folder}"))));
+    }
     args.collect.check(args.models.len(), !args.data.is_empty()).map_err(Failure::Usage)?;
     args.collect.check_tables()?;
     if args.until_stable && args.data.is_empty() {

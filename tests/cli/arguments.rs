@@ -202,6 +202,14 @@ fn names_of_the_field_are_taken() {
 }
 
 #[test]
+fn a_folder_in_place_of_a_model_has_the_hint_of_data() {
+    let (model, folder) = (repository("fixtures/digits_cnn.onnx"), repository("calib_data/calib"));
+    let ran = run(mqq().arg("calibrate").args([&model, &folder]).args(["-b", "tensorrt"]));
+    let expected = format!("hint: samples are given with an option: --data {}\n", folder.display());
+    assert!(ran.code == 2 && ran.stderr.contains(&expected), "{}", ran.stderr);
+}
+
+#[test]
 fn only_what_is_near_is_suggested() {
     const LISTED: &str = "`mqq backends` lists them; docs/targets.md names the backend of each device";
     for (found, hint) in [
