@@ -322,6 +322,14 @@ fn what_cannot_work_is_an_error_of_usage_before_the_data_is_read() {
     assert!(ran.code == 2 && ran.stderr.contains("--keep-float needs --data"), "{}", ran.stderr);
 }
 
+#[test]
+fn a_goal_of_another_task_names_the_option() {
+    let folder = TempDir::new().unwrap();
+    let ran = calibrate("tensorrt", &folder.path().join("out.onnx"), &["--target", "f1=0.9"]);
+    let expected = "or the metric of --target) does not fit the network: no built-in head of task detect fits ";
+    assert!(ran.code == 1 && ran.stderr.contains(expected), "{}", ran.stderr);
+}
+
 /// Three convolutions; the second, depthwise, reads channels of which one reaches 400 times as far as the others.
 fn with_one_bad_layer() -> ModelProto {
     let mut g = GraphBuilder::new(17);

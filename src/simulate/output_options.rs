@@ -19,7 +19,7 @@ pub struct HeadMismatch;
 
 impl fmt::Display for HeadMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("--task and --head do not fit the network")
+        f.write_str("the task or head (--task, --head, or the metric of --target) does not fit the network")
     }
 }
 
