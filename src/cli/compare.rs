@@ -6,7 +6,7 @@ use super::print::{self, Bar, err, out};
 use super::{Failure, complete};
 use crate::data::{self, BoxLabels, Labels, parse_number};
 use crate::diag::{Exit, file_name};
-use crate::metrics::{METRICS, MetricBound, MissedGate, SQNR, TOP1_DROP};
+use crate::metrics::{COCO_MAP, METRICS, Metric, MetricBound, MissedGate, SQNR, TOP1, TOP1_DROP};
 use crate::onnx::{RunFile, check_outputs};
 use crate::pipeline::{CompareRequest, Comparison, compare};
 use crate::report::{self, ComparedModels, Document, OutputReport, TaskReport, TensorsReport};
@@ -62,6 +62,9 @@ pub struct CompareArgs {
     #[command(flatten)]
     preprocess: PreprocessArgs,
 }
+
+/// The metrics that compare with labels.
+const OF_LABELS: &[Metric] = &[TOP1, TOP1_DROP, COCO_MAP];
 
 fn gate_help() -> String {
     let names: Vec<&str> = METRICS.iter().map(|metric| metric.name).collect();
@@ -148,7 +151,8 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
     for warning in compared.warnings.iter().filter(|_| !quiet) {
         err!("warning: {warning}");
     }
-    print::missed(&results.missed, results.task.is_some());
+    let unlabeled = if args.labels.is_none() { OF_LABELS } else { &[] };
+    print::missed(&results.missed, results.task.is_some(), unlabeled);
     Ok(if results.missed.is_empty() { Exit::Done } else { Exit::Quality })
 }
 

@@ -113,6 +113,6 @@ pub(super) fn run(args: &EvalArgs) -> Result<Exit, Failure> {
         evaluation_lines(&report).iter().for_each(|line| out!("{line}"));
     }
     warnings.iter().filter(|_| !quiet).for_each(|warning| err!("warning: {warning}"));
-    print::missed(&missed, report.task.is_some());
+    print::missed(&missed, report.task.is_some(), &[]);
     Ok(if missed.is_empty() { Exit::Done } else { Exit::Quality })
 }

@@ -68,13 +68,17 @@ pub fn error(error: &anyhow::Error) {
     STDERR.lines(&format!("error: {}", explain_with_hint(error)));
 }
 
-/// Prints missed gates, and a hint where no output has the metric.
-pub fn missed(missed: &[MissedGate], is_task_known: bool) {
+/// Prints missed gates, and a hint where no output has the metric. `unlabeled` are the metrics that need labels, if
+/// there are none.
+pub fn missed(missed: &[MissedGate], is_task_known: bool, unlabeled: &[Metric]) {
     missed.iter().for_each(|missed| err!("gate missed: {missed}"));
     let is_any = |is: &dyn Fn(Metric) -> bool| {
         missed.iter().any(|missed| missed.tensor.is_none() && missed.value.is_none() && is(missed.metric))
     };
-    if !is_task_known && is_any(&|metric| metric.task.is_some()) {
+    if is_any(&|metric| unlabeled.contains(&metric)) {
+        err!("hint: --labels gives the classes or boxes of the samples (docs/compare.md)");
+    }
+    if !is_task_known && is_any(&|metric| metric.task.is_some() && !unlabeled.contains(&metric)) {
         err!("hint: --head names the head that decodes the outputs, --task the task (docs/tasks.md)");
     }
     if is_any(&|metric| metric == AGREEMENT) {

@@ -39,7 +39,11 @@ fn every_metric_is_a_gate() {
     let expected = serde_json::json!([{ "metric": "top1", "bound": 50.0 }]);
     assert_eq!((missed.code, &report["missed"]), (3, &expected));
     let lines: Vec<&str> = missed.stderr.strip_prefix(&warning).unwrap().lines().collect();
-    assert_eq!(lines, ["gate missed: no output has this metric: top-1 was not measured, expected 50 % or more"]);
+    let expected = [
+        "gate missed: no output has this metric: top-1 was not measured, expected 50 % or more",
+        "hint: --labels gives the classes or boxes of the samples (docs/compare.md)",
+    ];
+    assert_eq!(lines, expected);
     for (gate, words) in [
         ("psnr=10", "metric `psnr` is unknown, expected one of: overlap, sqnr, cosine, agreement, top1, max-error"),
         ("sqnr", "found `sqnr`, expected NAME=VALUE"),
