@@ -507,8 +507,8 @@ fn the_document_of_methods_is_their_list() {
             })
             .collect();
         let tried = if tried.is_empty() { "by name only".to_string() } else { tried.join(", ") };
-        let (name, stage, about) = (method.name, method.action.works_on(), method.about);
-        format!("| `{name}` | {stage} | {tried} | {about} |")
+        let (name, title, stage, about) = (method.name, method.title, method.action.works_on(), method.about);
+        format!("| `{name}` | {title} | {stage} | {tried} | {about} |")
     });
     assert_eq!(rows, expected.collect::<Vec<_>>());
 }

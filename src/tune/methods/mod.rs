@@ -19,10 +19,10 @@ pub use keep_first::KEEP_FIRST;
 
 use super::method::{Case, Method, Methods};
 use super::setup::Setup;
-use crate::diag::none_of;
+use crate::diag::{WithHint, none_of};
 use crate::place::Placement;
 use crate::plan::QuantPlan;
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 
 /// Every method, in the order in which they are tried.
 pub const METHODS: &[Method] = &[
@@ -49,7 +49,14 @@ pub fn names(list: &[String]) -> Result<Vec<&'static str>> {
     }
     let name = |name: &str| {
         let names = || METHODS.iter().map(|method| method.name);
-        let error = || none_of(format_args!("method `{name}` is unknown"), name, names());
+        // A title is what lines of a run are printed with.
+        let words = name.replace('-', " ");
+        let meant = METHODS.iter().find(|method| method.title.eq_ignore_ascii_case(&words));
+        let meant = meant.map_or(name, |method| method.name);
+        let error = || match name {
+            "rescue" => anyhow!("method `{name}` is unknown").hint("rescue is an option of its own: --rescue PERCENT"),
+            _ => none_of(format_args!("method `{name}` is unknown"), meant, names()),
+        };
         names().find(|known| *known == name).ok_or_else(error)
     };
     list.iter().map(|found| name(found.trim())).collect()
