@@ -261,7 +261,7 @@ fn quantize(args: &QuantizeArgs, request: &Request, paths: &RunPaths) -> Result<
     let name = file_name(&paths.model);
     let outcome =
         pipeline::run(&paths.model, request, &|stage, n| Bar::new(n, format!("{name}: {stage}"), quiet).tick())?;
-    let mut lines = report::calibration(&outcome, &request.scheme.name);
+    let mut lines = report::calibration(&outcome, &request.scheme.name, &effort(request));
     let details = if args.verbose { report::details(&outcome) } else { Vec::new() };
     let mut summary = Summary::new(&outcome, &request.scheme.name, 0.0);
     if args.strict && !summary.warnings.is_empty() {
@@ -323,6 +323,18 @@ fn quantize(args: &QuantizeArgs, request: &Request, paths: &RunPaths) -> Result<
         lines.iter().chain(&details).for_each(|line| out!("  {line}"));
     }
     Ok((summary, n_bytes))
+}
+
+/// Returns the effort in words, such as `1`.
+fn effort(request: &Request) -> String {
+    let level = request.tune.effort.level();
+    let saved = request.calibration.saved.as_ref().filter(|_| request.calibration.data.is_empty());
+    match saved {
+        Some(saved) if level == 0 && saved.kept.is_empty() => {
+            format!("{level} (the statistics hold no samples: --keep-samples keeps some)")
+        }
+        _ => level.to_string(),
+    }
 }
 
 /// Returns the size of files in bytes.

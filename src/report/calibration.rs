@@ -98,8 +98,8 @@ impl Lines {
 }
 
 /// Returns the printed lines of a run: its data, quantized nodes and tensors, float nodes, methods and expected
-/// figures. `backend` is the backend that the user named.
-pub fn calibration(outcome: &Outcome, backend: &str) -> Vec<String> {
+/// figures. `backend` is the backend that the user named, and `effort` the effort in words.
+pub fn calibration(outcome: &Outcome, backend: &str, effort: &str) -> Vec<String> {
     let Outcome { prepared, sidecar, placement, plan, .. } = outcome;
     let nodes = prepared.graph.as_ref().map_or(&[][..], |graph| &graph.node);
     let mut lines = Lines(Vec::new());
@@ -110,6 +110,7 @@ pub fn calibration(outcome: &Outcome, backend: &str) -> Vec<String> {
     match outcome.sidecar.calibration.n_samples {
         0 => lines.add("calibration data", "none"),
         n_samples => {
+            lines.add("effort", effort);
             let n_skipped = outcome.sidecar.calibration.n_skipped;
             let skipped = if n_skipped == 0 { String::new() } else { format!(", {n_skipped} skipped") };
             lines.add("calibration data", format!("{}{skipped}", count(n_samples, "sample")));
