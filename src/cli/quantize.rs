@@ -6,7 +6,7 @@ use super::print::{Bar, err, out};
 use super::quantize_args::QuantizeArgs;
 use super::results::{CalibratedModel, RunPaths, Strict};
 use super::{Failure, JsonReport, print_error};
-use crate::diag::{Exit, WithHint, file_name};
+use crate::diag::{Exit, WithHint, count, file_name};
 use crate::export;
 use crate::import::ImportedRanges;
 use crate::onnx::{RunFile, Staged, encode};
@@ -114,6 +114,11 @@ impl Quantizing<'_> {
             }
             report.results.extend(results);
             if failed && !self.keep_going {
+                let n_left = models.len() - i - 1;
+                if n_left > 0 && !print.quiet {
+                    let left = count(n_left, "model");
+                    err!("hint: {left} not tried: --keep-going continues after a model that fails");
+                }
                 break;
             }
         }

@@ -62,9 +62,12 @@ fn one_bad_model_of_many_gives_one_error() {
     let ran = with_bad(false);
     assert_eq!((ran.code, ran.stderr.matches("error: ").count()), (1, 1));
     assert!(ran.stderr.starts_with(&format!("error: `{}`: ", bad.display())), "{}", ran.stderr);
+    let left = "\nhint: 1 model not tried: --keep-going continues after a model that fails\n";
+    assert!(ran.stderr.ends_with(left), "{}", ran.stderr);
     assert!(!out.exists(), "a folder is left in which nothing was written");
     let ran = with_bad(true);
     assert_eq!((ran.code, ran.stderr.matches("error: ").count()), (1, 1));
+    assert!(!ran.stderr.contains("not tried"), "{}", ran.stderr);
     assert_eq!(files(&out), ["digits_old.onnxruntime.json", "digits_old.onnxruntime.onnx"]);
     let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(report["results"][0]["status"], "failed");
