@@ -111,7 +111,8 @@ fn inspect_names_operators_that_the_engine_lacks() {
         for backend in [&[][..], &["-b", "tensorrt"]] {
             let ran = run(mqq().arg("inspect").arg(model("Relu", is_open)).args(backend));
             assert!(ran.code == 0 && !ran.stdout.contains("cannot be calibrated"), "{}", ran.stdout);
-            let is_told = ran.stdout.contains("shapes are not known: ") && ran.stdout.contains("; fix them, for ");
+            let is_told =
+                ran.stdout.contains("shapes are not known, so rules ") && ran.stdout.contains("; fix them, for ");
             assert_eq!(is_told, is_open && !backend.is_empty(), "{}", ran.stdout);
         }
         // A wrong --shape is no open shape.

@@ -80,7 +80,7 @@ fn an_open_batch_is_1_and_other_open_dimensions_are_asked_for() {
     let mut model = two_inputs(&[1, -1]);
     let message = prepared(&model, &[]).err().unwrap();
     assert!(message.contains("input `a` has the shape [?, 3, ?, ?]"), "{message}");
-    assert!(message.contains("hint: fix them, for instance --shape a=1x3x224x224"), "{message}");
+    assert!(message.contains("hint: fix them, for instance --shape a=1x3x224x224 --shape b=1x3x224x224"), "{message}");
     for input in &mut model.graph.as_mut().unwrap().input {
         set_shape(input, &["N", "3", "8", "8"]);
     }

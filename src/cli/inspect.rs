@@ -39,7 +39,7 @@ pub struct InspectArgs {
     select: SelectArgs,
     #[command(flatten)]
     shape: ShapeArgs,
-    /// Also list fused nodes and quantized tensors
+    /// Also list each float node, fused nodes and quantized tensors
     #[arg(long, short)]
     verbose: bool,
     /// Print one JSON object on stdout

@@ -122,13 +122,11 @@ pub fn resolve_inputs(model: &ModelProto, shapes: &Shapes) -> Result<Vec<InputSp
                 let concrete: Option<Vec<usize>> =
                     declared.iter().enumerate().map(|(axis, dim)| dim.or((axis == 0).then_some(1))).collect();
                 concrete.ok_or_else(|| {
-                    let length = if declared.len() == 4 { 224 } else { 128 };
-                    let dim = |(axis, dim): (usize, &Option<usize>)| dim.unwrap_or(if axis == 0 { 1 } else { length });
-                    let example: Vec<String> = declared.iter().enumerate().map(|it| dim(it).to_string()).collect();
-                    let example = example.join("x");
                     let found = show_dims(&declared);
                     let text = format!("input `{name}` has the shape {found}, expected fixed dimensions");
-                    Error::new(OpenShape(text)).hint(format!("fix them, for instance --shape {name}={example}"))
+                    let open = open_inputs(graph, shapes).0.into_iter();
+                    let examples: Vec<String> = open.map(|open| open.example()).collect();
+                    Error::new(OpenShape(text)).hint(format!("fix them, for instance {}", examples.join(" ")))
                 })?
             }
         };
@@ -150,6 +148,16 @@ pub struct OpenInput {
     pub position: usize,
     /// Dimensions, outermost first; `None` for an open one.
     pub dims: Vec<Option<usize>>,
+}
+
+impl OpenInput {
+    /// Returns the option that gives the input a shape, such as `--shape x=1x3x224x224`.
+    fn example(&self) -> String {
+        let length = if self.dims.len() == 4 { 224 } else { 128 };
+        let dim = |(axis, dim): (usize, &Option<usize>)| dim.unwrap_or(if axis == 0 { 1 } else { length });
+        let dims: Vec<String> = self.dims.iter().enumerate().map(|it| dim(it).to_string()).collect();
+        format!("--shape {}={}", self.name, dims.join("x"))
+    }
 }
 
 /// Returns the inputs of `graph` that need a shape and have none in `shapes`, and the number of all inputs.

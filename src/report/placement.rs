@@ -6,6 +6,8 @@ use crate::onnx::proto::GraphProto;
 use crate::place::{DetectorTail, FloatCause, Placement};
 use serde::Serialize;
 use serde_with::skip_serializing_none;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 /// The placement for a backend, with the reason for every float node.
 #[skip_serializing_none]
@@ -113,12 +115,17 @@ pub fn placement(
 }
 
 impl PlacementReport {
-    /// Returns the report as lines of text. Fused nodes and quantized tensors are listed only with `verbose`.
+    /// Returns the report as lines of text. Each float node, fused nodes and quantized tensors are listed only with
+    /// `verbose`.
     pub fn lines(&self, verbose: bool) -> Vec<String> {
         let mut lines = vec![String::new(), format!("for {}:", self.backend)];
         lines.extend(self.table.iter().map(|table| format!("  table {table}, because the network is a transformer")));
         lines.extend(self.prepared.iter().map(|change| format!("  prepared: {change}")));
-        lines.extend(self.open_shape.iter().map(|open| format!("  shapes are not known: {open}")));
+        lines.extend(
+            self.open_shape
+                .iter()
+                .map(|open| format!("  shapes are not known, so rules on sizes may decide otherwise: {open}")),
+        );
         let mut section = |title: &str, n: usize, entries: Vec<String>| {
             let colon = if entries.is_empty() { "" } else { ":" };
             lines.extend([String::new(), format!("{title} ({n}){colon}")]);
@@ -129,7 +136,7 @@ impl PlacementReport {
         let (fused, float): (Vec<&Node>, Vec<&Node>) = self.float_nodes.iter().partition(|node| node.fused);
         let quantized: Vec<&Node> = self.quantized_nodes.iter().collect();
         section("quantized nodes", quantized.len(), by_type(&quantized));
-        section("float nodes", float.len(), float.iter().map(|node| node.line()).collect());
+        section("float nodes", float.len(), if verbose { each(&float) } else { by_reason(&float) });
         for tail in &self.detector_tails {
             let state = match tail {
                 Tail { is_float: true, .. } => "float",
@@ -153,11 +160,7 @@ impl PlacementReport {
             format!("{tensor}  [scale {group}] {reason} ({rule}) -> {}", consumers.join(", "))
         };
         let (fused_nodes, tensors, weights) = match verbose {
-            true => (
-                fused.iter().map(|node| node.line()).collect(),
-                self.quantized_tensors.iter().map(tensor).collect(),
-                self.weights.clone(),
-            ),
+            true => (each(&fused), self.quantized_tensors.iter().map(tensor).collect(), self.weights.clone()),
             false => {
                 let rules = self.quantized_tensors.iter().map(|tensor| tensor.rule.as_str());
                 (by_type(&fused), one_line(by_operator(rules)), Vec::new())
@@ -170,9 +173,45 @@ impl PlacementReport {
     }
 }
 
+/// Operators that multiply matrices: most of the work of a network.
+const PRODUCTS: &[&str] = &["Conv", "ConvTranspose", "Gemm", "MatMul"];
+
+/// Returns a line for each node.
+fn each(nodes: &[&Node]) -> Vec<String> {
+    nodes.iter().map(|node| node.line()).collect()
+}
+
+/// Returns a line for the nodes of each reason, products first, then by the number of nodes.
+fn by_reason(nodes: &[&Node]) -> Vec<String> {
+    let mut groups: BTreeMap<(bool, &str, &str), Vec<&Node>> = BTreeMap::new();
+    for node in nodes {
+        let is_product = PRODUCTS.contains(&node.op_type.as_str());
+        groups.entry((!is_product, node.reason.as_str(), node.rule.as_str())).or_default().push(node);
+    }
+    let mut groups: Vec<((bool, &str, &str), Vec<&Node>)> = groups.into_iter().collect();
+    groups.sort_by_key(|((is_other, ..), nodes)| (*is_other, Reverse(nodes.len())));
+    let line = |nodes: &[&Node]| match nodes {
+        [node] => node.line(),
+        _ => {
+            let ops = by_operator(nodes.iter().map(|node| node.op_type.as_str()));
+            format!("{ops}: {}; first: {}", nodes[0].why(), nodes[0].node)
+        }
+    };
+    let mut lines: Vec<String> = groups.iter().map(|(_, nodes)| line(nodes)).collect();
+    if lines.len() < nodes.len() {
+        lines.push("-v lists each node".to_string());
+    }
+    lines
+}
+
 impl Node {
-    fn line(&self) -> String {
+    /// Returns the reason, with the rule if there is one.
+    fn why(&self) -> String {
         let rule = if self.rule.is_empty() { String::new() } else { format!(" ({})", self.rule) };
-        format!("{} {}: {}{rule}", self.op_type, self.node, self.reason)
+        format!("{}{rule}", self.reason)
+    }
+
+    fn line(&self) -> String {
+        format!("{} {}: {}", self.op_type, self.node, self.why())
     }
 }

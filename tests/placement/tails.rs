@@ -338,7 +338,11 @@ fn inspecting_shows_the_tail() {
         let model = graph(build, &["y"]);
         mqq::report::placement(model.graph.as_ref().unwrap(), &place_by(&model, &scheme_with(rules), &[]), |_| false)
     };
-    let lines = report(&yolov5, "[skip_detector_tail, quantize_inputs]").lines(false);
+    let shown = report(&yolov5, "[skip_detector_tail, quantize_inputs]");
+    let lines = shown.lines(false);
+    let grouped = |lines: &[String]| lines.iter().filter(|line| line.contains("(skip_detector_tail); first: ")).count();
+    assert_eq!((grouped(&lines), grouped(&shown.lines(true))), (1, 0), "{lines:?}");
+    assert!(lines.contains(&"  -v lists each node".to_string()), "{lines:?}");
     let of = |title: &str| lines.iter().position(|line| line.starts_with(title)).unwrap();
     let at = of("detector's tail (12):");
     assert!(of("float nodes (") < at && at < of("quantized activations ("), "{lines:?}");
