@@ -165,7 +165,7 @@ fn models_that_cannot_be_quantized() {
         graph.initializer[0] = onnx::tensor::from_f32("y.weight", &[16, 3, 3, 3], &values).unwrap();
     };
     let cases: Vec<(PathBuf, Vec<&str>)> = vec![
-        (conv(&|m| m.opset_import[0].version = Some(1), "opset1.onnx"), vec!["opset is 1", "7"]),
+        (conv(&|m| m.opset_import[0].version = Some(1), "opset1.onnx"), vec!["opset1.onnx`: opset is 1", "7"]),
         (conv(&|m| m.opset_import.clear(), "no_opset.onnx"), vec!["imports no ONNX opset"]),
         (
             conv(&|m| add(m, &[node("QuantizeLinear", "")]), "quantized.onnx"),

@@ -18,7 +18,7 @@ use anyhow::Result;
 use std::collections::BTreeSet;
 
 /// The pass; see the module's documentation.
-pub const BYPASS_COPIES: Pass = Pass { name: "bypass_copies", run };
+pub const BYPASS_COPIES: Pass = Pass { run };
 
 fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     let value_info = ValueInfos::of_model(model);

@@ -22,7 +22,7 @@ use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The pass; see the module's documentation.
-pub const CANCEL_TRANSPOSES: Pass = Pass { name: "cancel_transposes", run };
+pub const CANCEL_TRANSPOSES: Pass = Pass { run };
 
 /// Elementwise operators: an output value depends on the values at the same position of all inputs.
 const ELEMENTWISE: &[&str] = &[

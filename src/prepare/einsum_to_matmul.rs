@@ -17,7 +17,7 @@ use anyhow::Result;
 use std::collections::BTreeMap;
 
 /// The pass; see the module's documentation.
-pub const EINSUM_TO_MATMUL: Pass = Pass { name: "einsum_to_matmul", run };
+pub const EINSUM_TO_MATMUL: Pass = Pass { run };
 
 fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     let graph = model.graph_mut()?;

@@ -25,7 +25,7 @@ use anyhow::Result;
 use std::collections::{BTreeSet, HashMap};
 
 /// The pass; see the module's documentation.
-pub const FOLD_ARITHMETIC: Pass = Pass { name: "fold_arithmetic", run };
+pub const FOLD_ARITHMETIC: Pass = Pass { run };
 
 fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     let graph = model.graph_mut()?;

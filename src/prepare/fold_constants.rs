@@ -25,7 +25,7 @@ use anyhow::{Context, Result, bail, ensure};
 use std::collections::{BTreeSet, HashMap};
 
 /// The pass; see the module's documentation.
-pub const FOLD_CONSTANTS: Pass = Pass { name: "fold_constants", run };
+pub const FOLD_CONSTANTS: Pass = Pass { run };
 
 /// Bytes that the outputs of a node may take in any case, however small its inputs are.
 const MAX_GROWTH: usize = 1 << 20;

@@ -14,7 +14,7 @@ use anyhow::Result;
 use std::collections::BTreeSet;
 
 /// The pass; see the module's documentation.
-pub const FOLD_PADS: Pass = Pass { name: "fold_pads", run };
+pub const FOLD_PADS: Pass = Pass { run };
 
 fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     let graph = model.graph_mut()?;

@@ -12,7 +12,7 @@ use anyhow::Result;
 use std::collections::BTreeSet;
 
 /// The pass; see the module's documentation.
-pub const LIFT_CONSTANTS: Pass = Pass { name: "lift_constants", run };
+pub const LIFT_CONSTANTS: Pass = Pass { run };
 
 fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     let graph = model.graph_mut()?;

@@ -36,8 +36,6 @@ use std::collections::BTreeMap;
 
 /// A step of preparation that changes a model, but not its outputs.
 pub struct Pass {
-    /// Name of the pass in messages.
-    pub name: &'static str,
     /// Function that changes the model. The number is the minimum version of the default operator set. Returns the
     /// changes, or an empty list without any. Fails if a node cannot be changed as needed; the message names the node.
     pub run: fn(&mut ModelProto, i64) -> Result<Vec<Change>>,
@@ -66,8 +64,7 @@ pub const PASSES: &[Pass] = &[
 pub fn prepare(model: &mut ModelProto, min_opset: i64) -> Result<Vec<Change>> {
     let mut changes = Vec::new();
     for pass in PASSES {
-        let done = (pass.run)(model, min_opset);
-        changes.extend(done.with_context(|| format!("{} failed", pass.name))?);
+        changes.extend((pass.run)(model, min_opset)?);
     }
     Ok(changes)
 }

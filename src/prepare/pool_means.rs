@@ -13,7 +13,7 @@ use anyhow::Result;
 use std::collections::{BTreeSet, HashMap};
 
 /// The pass; see the module's documentation.
-pub const POOL_MEANS: Pass = Pass { name: "pool_means", run };
+pub const POOL_MEANS: Pass = Pass { run };
 
 /// Operators that may read a mean which becomes pooling.
 const READERS: &[&str] =

@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 const OLDEST: i64 = 7;
 
 /// The pass; see the module's documentation.
-pub const UPGRADE_OPSET: Pass = Pass { name: "upgrade_opset", run };
+pub const UPGRADE_OPSET: Pass = Pass { run };
 
 /// A node of an earlier version, as the input of an adapter.
 struct OldNode<'a> {
