@@ -106,8 +106,8 @@ pub fn hint_or_general(error: &anyhow::Error) -> String {
     let of_file = GENERAL_HINTS.iter().find(is_about).filter(|_| !rest.starts_with("--")).map(|(_, hint)| *hint);
     of_file.map_or_else(
         || {
-            let command = COMMAND.get().map_or("COMMAND", String::as_str);
-            format!("`mqq help {command}` lists the options; docs/guide.md and docs/troubleshooting.md explain them")
+            let command = COMMAND.get().map(|command| format!(" {command}")).unwrap_or_default();
+            format!("`mqq help{command}` lists the options; docs/guide.md and docs/troubleshooting.md explain them")
         },
         str::to_string,
     )

@@ -52,6 +52,10 @@ fn a_wrong_option_with_json_leaves_an_error_object() {
     let ran = refused(calibrate("tensorrt", &digits(), folder.path()).args(["--json", "--nosuch"]), 2, "--nosuch");
     let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(report["error"], "unexpected argument '--nosuch' found");
+    assert!(report["hint"].as_str().unwrap().starts_with("`mqq help calibrate` lists"), "{report}");
+    for wrong in ["fixtures/digits_cnn.onnx", "convert"] {
+        refused(mqq().arg(wrong), 2, "tip: did you mean `mqq calibrate`, which quantizes a model?");
+    }
     let ran = refused(calibrate("tensorrt", &digits(), folder.path()).args(["--json", "--limit", "x"]), 2, "--limit");
     let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
     assert!(report["error"].as_str().unwrap().starts_with("invalid value 'x' for '--limit <N>'"), "{report}");

@@ -115,6 +115,8 @@ enum Command {
 pub fn main() -> ExitCode {
     CompleteEnv::with_factory(Cli::command).var(complete::VARIABLE).complete();
     guard::install(|message, hint| print_failed(&anyhow::anyhow!("{message}").hint(hint), json_is_asked()));
+    let command = std::env::args_os().nth(1).filter(|name| Cli::command().find_subcommand(name).is_some());
+    command.iter().for_each(|name| set_command(&name.to_string_lossy()));
     let exit = match Cli::try_parse() {
         Ok(cli) => guarded(cli),
         Err(mut answer) => {
@@ -144,7 +146,7 @@ pub fn main() -> ExitCode {
 }
 
 /// Removes the parser's tips to pass an unknown option as a value, and of an option that is not near. Adds tips if other
-/// commands have this option, and if other quantizers have it.
+/// commands have this option, if other quantizers have it, and if an unknown command is a model.
 fn mend_tips(answer: &mut clap::Error) {
     let tips = match answer.remove(ContextKind::Suggested) {
         Some(ContextValue::StyledStrs(tips)) => tips,
@@ -177,6 +179,9 @@ fn mend_tips(answer: &mut clap::Error) {
         tips.extend(of_other_tool.map(StyledStr::from));
     } else if unknown.parse::<f64>().is_ok() {
         tips.push(files::COMMAS.into());
+    }
+    if let Some(ContextValue::String(command)) = answer.get(ContextKind::InvalidSubcommand) {
+        tips.extend(other_tools::command_tip(command).map(StyledStr::from));
     }
     if !tips.is_empty() {
         answer.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
@@ -238,9 +243,6 @@ fn guarded(cli: Cli) -> Exit {
 }
 
 fn run(cli: Cli) -> Exit {
-    if let Some(command) = std::env::args_os().nth(1) {
-        set_command(&command.to_string_lossy());
-    }
     let json = match &cli.command {
         Command::Calibrate(args) => args.quantize.print.json,
         Command::Solve(args) => args.quantize.print.json,

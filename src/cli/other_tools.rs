@@ -38,6 +38,16 @@ const EQUIVALENTS: &[(&[&str], &str)] = &[
     (&["overwrite", "force"], "is not needed: results are replaced, unless --skip-existing is given"),
 ];
 
+/// Words for the command that quantizes a model.
+const QUANTIZING: &[&str] = &["convert", "compress", "optimize", "ptq", "run"];
+
+/// Returns a tip if an unknown command is a model, or another word for the command that quantizes a model.
+pub fn command_tip(found: &str) -> Option<&'static str> {
+    let found = found.to_lowercase();
+    let is_meant = found.ends_with(".onnx") || QUANTIZING.contains(&found.as_str());
+    is_meant.then_some("did you mean `mqq calibrate`, which quantizes a model?")
+}
+
 /// Returns a tip if an unknown option, such as `--subset-size`, is one of another quantizer.
 pub fn tip(option: &str) -> Option<String> {
     let name = option.trim_start_matches('-').to_lowercase().replace('_', "-");
