@@ -362,6 +362,7 @@ fn statistics_are_shown_and_compared() {
     let one = collected(folder.path(), "one.mqqs", &model, &[]);
     let shown = done(mqq().args(["stats", "show"]).arg(&one)).stdout;
     assert!(shown.contains("37, 0 left out") && shown.contains("tensorrt") && shown.contains("% beyond"), "{shown}");
+    assert!(shown.lines().any(|line| line.starts_with("    |") && line.ends_with("  input")), "{shown}");
     let json = |command: &mut Command| -> serde_json::Value {
         serde_json::from_str(&done(command.arg("--json")).stdout).unwrap()
     };
@@ -396,7 +397,8 @@ fn statistics_are_shown_and_compared() {
     assert!(text.starts_with("equal: ") && text.ends_with(" tensors with the same values\n"), "{text}");
     let text = run(mqq().args(["stats", "diff", "--limit", "2"]).arg(&one).arg(&bgr)).stdout;
     let lines: Vec<&str> = text.lines().collect();
-    assert!(lines.len() == 4 && lines[1].starts_with("distance tensor "), "{text}");
+    assert!(lines.len() == 5 && lines[1].starts_with("distance: the largest difference"), "{text}");
+    assert!(lines[2].starts_with("distance range ") && lines[2].ends_with(" tensor"), "{text}");
     let different = json(mqq().args(["stats", "diff", "--limit", "2"]).arg(&one).arg(&bgr));
     let different = different["differences"].as_array().unwrap();
     assert_eq!(different.len(), 2);

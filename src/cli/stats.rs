@@ -7,7 +7,7 @@ use super::{Failure, complete};
 use crate::diag::{Exit, count};
 use crate::observers::{Observer, by_spelling};
 use crate::onnx::{RunFile, Staged, check_outputs};
-use crate::report::{StatisticsReport, TensorDifference, differences, statistics};
+use crate::report::{StatisticsReport, TensorDifference, TensorReport, differences, statistics};
 use crate::statistics::{merge_shards, statistics_bytes};
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Args, Subcommand};
@@ -141,18 +141,27 @@ fn show(args: &ShowArgs) -> Result<Exit, Failure> {
     for prepared in &report.prepared_models {
         let tensors = &prepared.tensors;
         out!("  {} as for {}", count(tensors.len(), "tensor"), prepared.backends.join(", "));
-        let width = tensors.iter().map(|it| it.tensor.chars().count()).max().unwrap_or(0);
-        for it in tensors {
+        let figures = |it: &TensorReport| {
             let [min, max] = it.observed.unwrap_or_default();
             let beyond = 100.0 * it.beyond.unwrap_or_default();
             let others = if it.n_non_finite > 0 { format!(", {} not finite", it.n_non_finite) } else { String::new() };
             let values = format!("{} values{others}", it.n_values);
             let range = it.range.map_or("none".to_string(), |[min, max]| format!("{min:.4} to {max:.4}"));
-            let text = format!("{values}, {min:.4} to {max:.4}; {}: {range}, {beyond:.3} % beyond", args.observer);
-            out!("    {:<width$} |{:<24}| {text}", it.tensor, it.bars());
+            format!("{values}, {min:.4} to {max:.4}; {}: {range}, {beyond:.3} % beyond", args.observer)
+        };
+        let figures: Vec<String> = tensors.iter().map(figures).collect();
+        let width = width_of(&figures);
+        // Names are last, because they may be long.
+        for (it, figures) in tensors.iter().zip(&figures) {
+            out!("    |{:<24}| {figures:<width$}  {}", it.bars(), it.tensor);
         }
     }
     Ok(Exit::Done)
+}
+
+/// Returns the number of characters of the longest text.
+fn width_of(texts: &[String]) -> usize {
+    texts.iter().map(|text| text.chars().count()).max().unwrap_or(0)
 }
 
 fn reported(path: &Path, observer: &Observer) -> Result<StatisticsReport> {
@@ -184,14 +193,17 @@ fn diff(args: &DiffArgs) -> Result<Exit, Failure> {
         return Ok(Exit::Done);
     }
     out!("other values in {n_different} of {}", count(n_tensors, "tensor"));
-    let width = differences.iter().map(|it| it.tensor.chars().count()).max().unwrap_or(0);
-    out!("{:<8} {:<width$} range", "distance", "tensor");
-    for it in differences.iter().filter(differs) {
-        let [one, other] = it.observed.map(|range| match range {
-            Some([min, max]) => format!("{min:.4} to {max:.4}"),
-            None => "no values".to_string(),
-        });
-        out!("{:<8.4} {:<width$} {one} -> {other}", it.distance, it.tensor);
+    out!("distance: the largest difference between the shares of the values below any number, 0 to 1");
+    let range = |range: Option<[f32; 2]>| match range {
+        Some([min, max]) => format!("{min:.4} to {max:.4}"),
+        None => "no values".to_string(),
+    };
+    let shown: Vec<&TensorDifference> = differences.iter().filter(differs).collect();
+    let ranges: Vec<String> = shown.iter().map(|it| it.observed.map(range).join(" -> ")).collect();
+    let width = width_of(&ranges);
+    out!("distance {:<width$} tensor", "range");
+    for (it, range) in shown.iter().zip(&ranges) {
+        out!("{:<8.4} {range:<width$} {}", it.distance, it.tensor);
     }
     Ok(Exit::Done)
 }
