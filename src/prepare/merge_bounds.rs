@@ -14,7 +14,7 @@ use anyhow::Result;
 use std::collections::BTreeSet;
 
 /// The pass; see the module's documentation.
-pub const MERGE_BOUNDS: Pass = Pass { name: "merge_bounds", run };
+pub const MERGE_BOUNDS: Pass = Pass { run };
 
 /// Lower and upper bound of values.
 #[derive(Clone, Copy)]
