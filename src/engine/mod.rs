@@ -242,6 +242,24 @@ impl Parsed {
         })
     }
 
+    /// Returns the values of tensors of at most `max_values` values that follow from constants and from those dimensions
+    /// of the inputs that have no number in `open`, which is as in [`Parsed::open_dims`].
+    ///
+    /// # Errors
+    /// If the engine does not take open dimensions in this graph.
+    pub fn known_values(mut self, open: &[Vec<Option<usize>>], max_values: usize) -> Result<HashMap<String, Value>> {
+        self.open_dims(open)?;
+        guarded(|| {
+            self.model.analyse(false)?;
+            let known = |(name, outlet): (&String, &OutletId)| {
+                let value = self.model.outlet_fact(*outlet).ok()?.value.concretize()?;
+                let value = Some(value).filter(|value| value.len() <= max_values)?;
+                Some((name.clone(), Value(convert::without_symbols(value).ok()?)))
+            };
+            Ok(self.outlets.iter().filter_map(known).collect())
+        })
+    }
+
     /// Adds shapes that only the typed graph has.
     fn add_typed_shapes(&self, value_info: &mut ValueInfos) -> Result<()> {
         let (names, outlets): (Vec<&String>, Vec<OutletId>) =

@@ -14,7 +14,7 @@ pub type ChannelAxes = BTreeMap<String, usize>;
 pub struct EvaluatedOutput {
     /// ONNX name of the output.
     pub name: String,
-    /// The tensor by which the output is evaluated: the output itself, or the input of its Softmax.
+    /// The tensor by which the output is evaluated: the output itself, or the input of its Softmax or ArgMax.
     pub tensor: String,
     /// The axis of `tensor` along which only differences count; negative axes count from the last.
     pub centered_axis: Option<i64>,
@@ -60,15 +60,18 @@ impl EvaluatedOutput {
         outputs
     }
 
-    /// Returns the outputs of a graph, with class probabilities evaluated by the Softmax's input, up to a constant. In
-    /// the Softmax's input all samples count, whereas among probabilities only samples of doubtful class do. A Softmax
-    /// at every position of a map is kept, because its probabilities locate objects.
-    pub fn with_softmax_inputs(graph: &GraphProto, axes: &ChannelAxes) -> Vec<EvaluatedOutput> {
+    /// Returns the outputs of a graph, with class probabilities evaluated by the Softmax's input, and classes by the
+    /// ArgMax's input, both up to a constant. In the Softmax's input all samples count, whereas among probabilities only
+    /// samples of doubtful class do. A Softmax at every position of a map is kept, because its probabilities locate
+    /// objects. Numbers of classes are in no order, so that their differences say nothing.
+    pub fn with_scores(graph: &GraphProto, axes: &ChannelAxes) -> Vec<EvaluatedOutput> {
         let index = GraphIndex::new(graph);
         let mut outputs = EvaluatedOutput::of(graph, axes);
         for (output, value) in outputs.iter_mut().zip(&graph.output) {
             if let (Some((tensor, axis)), true) = (softmax_input(&index, value.name()), is_one_row(value)) {
                 (output.tensor, output.centered_axis) = (tensor, Some(axis));
+            } else if let Some((tensor, axis)) = arg_max_input(&index, value.name()) {
+                (output.tensor, output.centered_axis, output.is_float) = (tensor, Some(axis), true);
             }
         }
         outputs
@@ -94,13 +97,23 @@ fn selected_tensors<'g>(graph: &'g GraphProto, index: &GraphIndex) -> BTreeSet<&
 
 /// Returns the input of the Softmax that produces an output, and the Softmax's axis.
 fn softmax_input(index: &GraphIndex, output: &str) -> Option<(String, i64)> {
+    input_of(index, output, &["Softmax", "LogSoftmax"], -1)
+}
+
+/// Returns the input of the ArgMax that produces an output, and the ArgMax's axis.
+fn arg_max_input(index: &GraphIndex, output: &str) -> Option<(String, i64)> {
+    input_of(index, output, &["ArgMax"], 0)
+}
+
+/// Returns the input and the axis of one of these operators, if only moves follow it up to an output.
+fn input_of(index: &GraphIndex, output: &str, operators: &[&str], default_axis: i64) -> Option<(String, i64)> {
     let mut tensor = output;
     loop {
         let producer = index.producer(tensor)?;
         let input = producer.input.first()?;
         match producer.op_type() {
-            "Softmax" | "LogSoftmax" => return Some((input.clone(), node::int(producer, "axis", -1))),
-            "Identity" | "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" => tensor = input,
+            op if operators.contains(&op) => return Some((input.clone(), node::int(producer, "axis", default_axis))),
+            "Identity" | "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" | "Cast" => tensor = input,
             _ => return None,
         }
     }

@@ -1,8 +1,9 @@
-//! Computes nodes whose inputs are all initializers.
+//! Computes nodes whose inputs are all initializers, and arithmetic on dimensions that are fixed.
 //!
 //! The engine runs each such node once, and the node's outputs become initializers. A weight that the network
 //! transposes, splits or scales at run time becomes a constant weight, and a normalization in single operators gets
-//! constant factors. A node stays if
+//! constant factors. Exporters with an open batch compute the ends of such a Slice from the last dimension of a tensor,
+//! which is fixed. A node stays if
 //!
 //! 1. it produces an output of the graph, has a subgraph, belongs to another domain than ONNX's, or draws random
 //!    numbers;
@@ -14,11 +15,11 @@
 //! constant input. NFNets standardize their weights in this way.
 
 use super::{Change, FLOAT16, Pass, is_cast_to_float};
-use crate::engine::Parsed;
+use crate::engine::{Parsed, Value};
 use crate::onnx::graph::{GraphIndex, drop_unused};
-use crate::onnx::inputs::Shapes;
+use crate::onnx::inputs::{Shapes, inputs_of, is_open};
 use crate::onnx::node;
-use crate::onnx::proto::{ModelProto, NodeProto, TensorProto};
+use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use crate::onnx::tensor;
 use crate::onnx::value_info::ValueInfos;
 use anyhow::{Context, Result, bail, ensure};
@@ -30,6 +31,9 @@ pub const FOLD_CONSTANTS: Pass = Pass { run };
 /// Bytes that the outputs of a node may take in any case, however small its inputs are.
 const MAX_GROWTH: usize = 1 << 20;
 
+/// Values of the largest tensor that is computed from dimensions.
+const MAX_KNOWN: usize = 1024;
+
 /// Operators with random outputs.
 const RANDOM: &[&str] =
     &["Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"];
@@ -40,9 +44,18 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     let index = GraphIndex::new(graph);
     let inputs: BTreeSet<&str> = graph.input.iter().map(|input| input.name()).collect();
     let stored = |name: &str| index.initializer(name).filter(|_| !inputs.contains(name));
+    let of_shapes = values_of_shapes(model);
     let mut computed: HashMap<String, TensorProto> = HashMap::new();
     let mut folded = BTreeSet::new();
     for (node_idx, node) in graph.node.iter().enumerate().filter(|(_, node)| may_fold(&index, node)) {
+        let of_shape = |name: &String| of_shapes.get(name)?.to_proto(name).ok();
+        let known: Option<Vec<TensorProto>> =
+            node.output.iter().filter(|name| !name.is_empty()).map(of_shape).collect();
+        if let Some(outputs) = known.filter(|outputs| is_as_expected(&value_info, outputs, &[], false)) {
+            computed.extend(outputs.into_iter().map(|output| (output.name().to_string(), output)));
+            folded.insert(node_idx);
+            continue;
+        }
         let names: BTreeSet<&String> = node.input.iter().filter(|name| !name.is_empty()).collect();
         let operands = names.into_iter().map(|name| stored(name).or_else(|| computed.get(name)));
         let Some(operands) = operands.collect::<Option<Vec<&TensorProto>>>() else { continue };
@@ -71,6 +84,31 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     }
     drop_unused(graph, tensors);
     Ok(vec![Change::FoldedConstants(folded.len())])
+}
+
+/// Returns small tensors whose values follow from fixed dimensions of the inputs, whatever the open dimensions are;
+/// none without a Shape, and if the engine does not take the graph.
+fn values_of_shapes(model: &ModelProto) -> HashMap<String, Value> {
+    let has_shape = |graph: &GraphProto| graph.node.iter().any(|node| node.op_type() == "Shape");
+    let Some(graph) = model.graph.as_ref().filter(|graph| has_shape(graph)) else { return HashMap::new() };
+    let (mut shapes, mut open, mut numbers) = (Shapes::new(), Vec::new(), HashMap::new());
+    for input in inputs_of(graph) {
+        let Some(shape) = input.tensor_type().and_then(|tensor| tensor.shape.as_ref()) else { return HashMap::new() };
+        let (mut fixed, mut of_input) = (Vec::new(), Vec::new());
+        for (axis, dim) in shape.dim.iter().enumerate() {
+            fixed.push(if is_open(dim) { 1 } else { dim.dim_value() as usize });
+            let name = match dim.dim_param() {
+                "" => format!("{} {axis}", input.name()),
+                name => name.to_string(),
+            };
+            let number = numbers.len();
+            of_input.push(is_open(dim).then(|| *numbers.entry(name).or_insert(number)));
+        }
+        shapes.insert(input.name().to_string(), fixed);
+        open.push(of_input);
+    }
+    let known = Parsed::new(model, &shapes).and_then(|parsed| parsed.known_values(&open, MAX_KNOWN));
+    known.unwrap_or_default()
 }
 
 fn may_fold(index: &GraphIndex, node: &NodeProto) -> bool {

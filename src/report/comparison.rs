@@ -2,8 +2,8 @@
 
 use super::count;
 use crate::metrics::{
-    AGREEMENT, COCO_MAP, ChannelGroup, Figure, FoundCounts, MAX_DB, MAX_ERROR, METRICS, Metric, NonFinite, OVERLAP,
-    OutputGroups, SQNR, TOP1, TOP1_DROP,
+    AGREEMENT, COCO_MAP, COSINE, ChannelGroup, EQUAL, Figure, FoundCounts, MAX_DB, MAX_ERROR, METRICS, Metric,
+    NonFinite, OVERLAP, OutputGroups, SQNR, TOP1, TOP1_DROP,
 };
 use crate::pipeline::Comparison;
 use crate::tune::EvaluatedTask;
@@ -169,8 +169,12 @@ pub fn comparison(report: &OutputReport) -> String {
     add(&report.non_finite, "where the float model is finite");
     add(&report.float_non_finite, "in the float model");
     let is_known = parts.is_empty();
+    // Numbers of classes and indices are in no order.
+    let is_integer = report.metrics.contains_key(EQUAL.name);
+    let is_printed = |metric: &&Metric| !is_integer || ![SQNR, COSINE].contains(metric);
     // Top-1 comes last, beside that of the float model.
-    for metric in METRICS.iter().filter(|metric| is_known && ![TOP1, TOP1_DROP].contains(metric)) {
+    let of_output = METRICS.iter().filter(|metric| is_known && ![TOP1, TOP1_DROP].contains(metric));
+    for metric in of_output.filter(is_printed) {
         let Some(value) = report.metrics.get(metric.name).and_then(Value::as_f64) else { continue };
         parts.push(match *metric == SQNR && report.sqnr_db.is_none() {
             true => "equal".to_string(),

@@ -78,7 +78,7 @@ impl<'a> ForwardPass<'a> {
         let inputs = net.nodes().flat_map(|(_, node)| &node.input).map(String::as_str);
         inputs.chain(net.outputs.iter().copied()).for_each(|name| *uses_left.entry(name).or_default() += 1);
         let options = OutputOptions::default();
-        let evaluated = EvaluatedOutput::with_softmax_inputs(&simulated, options.axes);
+        let evaluated = EvaluatedOutput::with_scores(&simulated, options.axes);
         // Evaluated tensors are kept until the pass has ended.
         for output in &evaluated {
             if let Some(left) = uses_left.get_mut(output.tensor.as_str()) {
@@ -113,7 +113,7 @@ impl<'a> ForwardPass<'a> {
     /// Sets the user's options for the evaluation of outputs.
     #[must_use]
     pub fn evaluated_with(mut self, options: OutputOptions<'a>) -> ForwardPass<'a> {
-        self.evaluated = EvaluatedOutput::with_softmax_inputs(&self.simulated, options.axes);
+        self.evaluated = EvaluatedOutput::with_scores(&self.simulated, options.axes);
         self.options = options;
         self
     }

@@ -25,6 +25,9 @@ const WORTH: f64 = 0.01;
 
 /// The thresholds of changes that none of the following constants covers.
 pub const CHANGE: Acceptance = Acceptance { gain: 1.0, least_share: 0.0, is_seconded: true, loss: 2.0 };
+/// The thresholds of a range observer that clips few values. The SQNR on the samples that gave the ranges does not show
+/// what it clips in others. Figures: docs/design/observers.md.
+pub const CLIPS_LITTLE: Acceptance = Acceptance { is_seconded: false, ..CHANGE };
 /// The thresholds of changes that leave less room for unseen values: a range observer that clips, or channels shifted
 /// to the middle of their range. Held-out samples understate the loss, because new images may reach further. Figures:
 /// docs/design/observers.md, equalization.md.

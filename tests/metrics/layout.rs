@@ -1,7 +1,8 @@
 //! Where the channels of an output are, and which outputs are class scores.
 
 use super::{Compared, INF, about, compared, scores};
-use mqq::metrics::{EvaluatedOutput, FloatOutput, n_classes};
+use crate::support::{Attr, GraphBuilder};
+use mqq::metrics::{ChannelAxes, EvaluatedOutput, FloatOutput, n_classes};
 
 #[test]
 fn class_scores_are_one_vector_per_part_of_the_batch() {
@@ -187,4 +188,19 @@ fn sixteen_samples_tell_the_axis() {
     assert_eq!(channel_axis(&[1, 2, 2], &samples), Some(2));
     samples.insert(0, &first);
     assert_eq!(channel_axis(&[1, 2, 2], &samples), Some(1));
+}
+
+#[test]
+fn numbers_of_classes_are_evaluated_by_the_scores() {
+    let mut g = GraphBuilder::new(13);
+    g.input("x", &[1, 3, 4, 4]);
+    g.op("Relu", &["x"], "scores");
+    g.op_with("ArgMax", &["scores"], "classes", &[("axis", Attr::Int(1)), ("keepdims", Attr::Int(0))]);
+    g.op_with("Cast", &["classes"], "map", &[("to", Attr::Int(6))]);
+    g.op("Abs", &["map"], "other");
+    let model = g.output("map").output("other").build();
+    let outputs = EvaluatedOutput::with_scores(model.graph.as_ref().unwrap(), &ChannelAxes::new());
+    let of = |i: usize| (outputs[i].name.as_str(), outputs[i].tensor.as_str(), outputs[i].centered_axis);
+    assert_eq!([of(0), of(1)], [("map", "scores", Some(1)), ("other", "other", None)]);
+    assert!(outputs[0].is_float);
 }

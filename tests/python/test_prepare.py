@@ -81,7 +81,7 @@ def check(before, tmp_path, opset):
     onnx.save(before, source)
     mqq("prepare", source, "-b", "tensorrt", "--opset", opset, "-o", output)
     onnx.checker.check_model(str(output), full_check=True)
-    x = {"x": floats(*[d.dim_value for d in before.graph.input[0].type.tensor_type.shape.dim])}
+    x = {"x": floats(*[d.dim_value or 3 for d in before.graph.input[0].type.tensor_type.shape.dim])}
     for expected, found in zip(session(source, False).run(None, x), session(output, False).run(None, x)):
         assert expected.shape == found.shape
         assert np.abs(expected - found).max() <= 1e-5 * max(np.abs(expected).max(), 1e-30)
@@ -235,6 +235,43 @@ def test_a_copy_is_bypassed(tmp_path):
     assert [node.op_type for node in after.graph.node] == [
         "Identity", "Relu", "Conv", "Identity", "Relu", "Cast", "Cast", "Greater", "Cast"]
     assert list(after.graph.node[2].output) == ["y"]
+
+
+def test_bounds_in_several_nodes_become_one(tmp_path):
+    """In either order of Min, Max and their inputs. Not where another node reads the tensor between, where a bound has
+    axes of its own or is no constant, and not a single Min."""
+    nodes = [("Max", ["x", "zero"], ["a"], {}), ("Min", ["six", "a"], ["b"], {}), ("Conv", ["b", "w"], ["c"], {}),
+             ("Relu", ["c"], ["d"], {}), ("Min", ["d", "six"], ["e"], {}), ("Clip", ["e", "", "five"], ["f"], {}),
+             ("Conv", ["f", "w"], ["g"], {}), ("Max", ["zero", "g"], ["h"], {}), ("Conv", ["h", "w"], ["i"], {}),
+             ("Max", ["i", "zero"], ["j"], {}), ("Min", ["j", "six"], ["k"], {}), ("Min", ["j", "half"], ["l"], {}),
+             ("Max", ["k", "l"], ["m"], {}), ("Min", ["m", "by_channel"], ["n"], {}), ("Max", ["n", "low"], ["o"], {}),
+             ("Min", ["o", "low"], ["p"], {}), ("Clip", ["p", "low"], ["y"], {})]
+    constants = {"w": floats(4, 4, 1, 1), "zero": np.float32(0), "six": np.float32(6), "five": np.float32(0.7),
+                 "half": np.float32(0.5), "by_channel": floats(4, 1, 1), "low": np.float32(-0.2)}
+    after = check(model(13, nodes, constants), tmp_path, 13)
+    assert [node.op_type for node in after.graph.node] == [
+        "Clip", "Conv", "Clip", "Conv", "Relu", "Conv", "Relu", "Min", "Min", "Max", "Min", "Max", "Min", "Clip"]
+    bounds = {t.name: float(numpy_helper.to_array(t)) for t in after.graph.initializer if not t.dims}
+    of = lambda node: [bounds[name] for name in node.input[1:]]
+    assert [of(after.graph.node[i]) for i in (0, 2)] == [[0, 6], [0, pytest.approx(0.7)]]
+
+
+def test_a_slice_by_a_fixed_dimension_beside_an_open_one_is_folded(tmp_path):
+    """As torch.onnx writes the weights of nn.MultiheadAttention with an open batch."""
+    nodes = [("Transpose", ["x"], ["t"], {"perm": [1, 0, 2]}), ("Shape", ["t"], ["s"], {}),
+             ("Gather", ["s", "last"], ["n"], {}), ("Unsqueeze", ["n", "axis"], ["end"], {}),
+             ("Mul", ["end", "two"], ["end2"], {}), ("Slice", ["w", "axis", "end", "axis"], ["w1"], {}),
+             ("Slice", ["w", "end", "end2", "axis"], ["w2"], {}), ("Transpose", ["w1"], ["v1"], {}),
+             ("Transpose", ["w2"], ["v2"], {}), ("MatMul", ["t", "v1"], ["a"], {}), ("MatMul", ["a", "v2"], ["b"], {}),
+             ("Gather", ["s", "one"], ["batch"], {}), ("Unsqueeze", ["batch", "axis"], ["rows"], {}),
+             ("Concat", ["rows", "rest"], ["shape"], {"axis": 0}), ("Reshape", ["b", "shape"], ["y"], {})]
+    constants = {"last": np.int64(2), "one": np.int64(1), "axis": np.int64([0]), "two": np.int64([2]),
+                 "w": floats(16, 8), "rest": np.int64([-1])}
+    before = model(14, nodes, constants, shape=(3, 5, 8))
+    before.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
+    after = check(before, tmp_path, 14)
+    assert [node.op_type for node in after.graph.node] == [
+        "Transpose", "Shape", "MatMul", "MatMul", "Gather", "Unsqueeze", "Concat", "Reshape"]
 
 
 def per_channel(axis, channels=8, rank=4):

@@ -6,7 +6,7 @@
 use crate::observers::by_spelling;
 use crate::plan::{Observers, decide};
 use crate::simulate::Samples;
-use crate::tune::accept::{Acceptance, CHANGE, ERRATIC, NARROW};
+use crate::tune::accept::{Acceptance, CLIPS_LITTLE, ERRATIC, NARROW};
 use crate::tune::compare::Biases;
 use crate::tune::method::{Action, ChoiceContext, Chosen, Method};
 use crate::tune::setup::{Evaluation, PlannedModel};
@@ -27,7 +27,7 @@ pub const OBSERVER: Method = Method {
 const DEFAULT: &str = "mse";
 /// The other observers, each with its thresholds and the overlap of the plan below which it is tried.
 const RIVALS: [(&str, Acceptance, f64); 3] = [
-    ("percentile:99.999", CHANGE, f64::INFINITY),
+    ("percentile:99.999", CLIPS_LITTLE, f64::INFINITY),
     ("percentile:99.99", NARROW, f64::INFINITY),
     ("entropy", ERRATIC, POOR),
 ];
