@@ -248,6 +248,13 @@ pub fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
+/// Returns a number with its digits in groups of three, such as `7,095,296`.
+pub fn grouped(n: usize) -> String {
+    let digits = n.to_string();
+    let separator = |place: usize| if place > 0 && (digits.len() - place).is_multiple_of(3) { "," } else { "" };
+    digits.char_indices().map(|(place, digit)| format!("{}{digit}", separator(place))).collect()
+}
+
 /// Returns the names in backquotes, with `separator` between them.
 pub fn quoted(names: impl IntoIterator<Item = impl fmt::Display>, separator: &str) -> String {
     let names: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();

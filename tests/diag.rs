@@ -2,9 +2,15 @@
 
 use anyhow::{Context, anyhow};
 use mqq::diag::{
-    WithHint, and_more, copy_of, did_you_mean, explain, explain_with_hint, hint_of, hint_or_general, in_plain_words,
+    WithHint, and_more, copy_of, did_you_mean, explain, explain_with_hint, grouped, hint_of, hint_or_general, in_plain_words,
     none_of, place_of, printable,
 };
+
+#[test]
+fn digits_are_in_groups_of_three() {
+    let texts = [(0, "0"), (999, "999"), (1000, "1,000"), (16_384, "16,384"), (7_095_296, "7,095,296")];
+    texts.iter().for_each(|(n, text)| assert_eq!(grouped(*n), *text));
+}
 
 #[test]
 fn suggests_only_what_is_near() {

@@ -6,7 +6,7 @@
 
 use super::search::{find, layer_input};
 use super::{Channels, EqualizationGroup, Reason, Skipped};
-use crate::diag::count;
+use crate::diag::{count, grouped};
 use crate::onnx::edit::{InsertedAdd, InsertedMul, ModelEdit, edited};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::names::Names;
@@ -102,7 +102,7 @@ pub fn describe_inserted(inserted: &[InsertedMul], value_info: &ValueInfos) -> S
         0 => String::new(),
         n => format!(" and {}", count(n, "Add")),
     };
-    format!("{muls}{adds} inserted, {n_values} multiplications per sample")
+    format!("{muls}{adds} inserted, {} multiplications per sample", grouped(n_values))
 }
 
 /// Returns the model with all Muls and Adds inserted, and its equalization groups.

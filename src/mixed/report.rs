@@ -92,12 +92,17 @@ pub struct LayerSensitivity {
 impl Mixed {
     /// Returns the reached figures in words.
     pub fn reached(&self) -> String {
+        format!("{}, {}", count(self.layers.len(), "layer"), self.figures())
+    }
+
+    /// Returns the reached figures without the number of layers.
+    fn figures(&self) -> String {
         let Mixed { sqnr_db, agreement_percent, weight_bits, .. } = *self;
         let reached = Reached { sqnr_db, agreement_percent, goal: None, weight_bits };
         let of_goal = self.of_goal.as_ref().map(|figure| format!("{figure}, ")).unwrap_or_default();
         // Integer weights have 8 bits or fewer in most tables.
         let float = if weight_bits > 8.0 { " (float weights count as 32)" } else { "" };
-        format!("{}, {of_goal}SQNR {reached}{float}", count(self.layers.len(), "layer"))
+        format!("{of_goal}SQNR {reached}{float}")
     }
 }
 
@@ -136,10 +141,11 @@ impl fmt::Display for Missed {
         let reason = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
         write!(
             f,
-            "{} was not reached{reason}; the best result is {} on {}; nothing was written",
+            "{} was not reached{reason}; the best result is {} on {}, with {} in another precision; nothing was written",
             mixed.goal.spelled(),
-            mixed.reached(),
-            count(mixed.n_held_out, "sample")
+            mixed.figures(),
+            count(mixed.n_held_out, "sample"),
+            count(mixed.layers.len(), "layer")
         )
     }
 }

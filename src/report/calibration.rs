@@ -308,7 +308,7 @@ fn describe_tuned(tuned: &Tuned) -> String {
     let changed: Vec<String> = changed.into_iter().flatten().collect();
     let changed = match changed.is_empty() {
         true => String::new(),
-        false => format!("; {} changed, from {}", changed.join(" and "), count(tuned.n_samples, "sample")),
+        false => format!("; {} learned from {}", changed.join(" and "), count(tuned.n_samples, "sample")),
     };
     let Judged { metric, figures, task, sqnr_db, n_samples, .. } = &tuned.judged;
     let mut parts: Vec<String> = task.iter().map(|of| describe_figure(&of.metric, of.figures[1])).collect();

@@ -1,7 +1,7 @@
 //! The report of `mqq inspect` on a backend's placement.
 
 use super::by_operator;
-use crate::onnx::node::node_name;
+use crate::onnx::node::{PRODUCTS, node_name};
 use crate::onnx::proto::GraphProto;
 use crate::place::{DetectorTail, FloatCause, Placement};
 use serde::Serialize;
@@ -172,9 +172,6 @@ impl PlacementReport {
         lines
     }
 }
-
-/// Operators that multiply matrices: most of the work of a network.
-const PRODUCTS: &[&str] = &["Conv", "ConvTranspose", "Gemm", "MatMul"];
 
 /// Returns a line for each node.
 fn each(nodes: &[&Node]) -> Vec<String> {

@@ -22,6 +22,7 @@ fn writes_model_and_sidecar_and_says_so() {
     let ran = run(&mut calibrate("fixtures/digits_cnn.onnx", "tensorrt", folder.path()));
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
     assert!(ran.stdout.contains("\n  effort            1\n"), "{}", ran.stdout);
+    assert!(ran.stdout.contains(" learned from ") && !ran.stdout.contains(" skipped"), "{}", ran.stdout);
     assert!(ran.stdout.contains("100 samples") && ran.stdout.contains("mean"), "{}", ran.stdout);
     assert_eq!(files(folder.path()), ["digits_cnn.tensorrt.json", "digits_cnn.tensorrt.onnx"]);
 }

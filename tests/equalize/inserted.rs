@@ -102,7 +102,7 @@ fn inserted_scales_pay_are_written_and_made_again() {
     assert_eq!(outcome["accepted"], true, "{outcome}");
     let db = |at: usize| outcome["judged"]["sqnr_db"][at].as_f64().unwrap();
     assert!(db(1) > db(0) + 6.0, "{outcome}");
-    assert_eq!(outcome["details"][0], "1 Mul inserted, 16384 multiplications per sample; chosen on 32 samples");
+    assert_eq!(outcome["details"][0], "1 Mul inserted, 16,384 multiplications per sample; chosen on 32 samples");
     let written = ["onnx", "json", "deploy.onnx"].map(|suffix| std::fs::read(output.with_extension(suffix)).unwrap());
     let graph = ModelProto::decode(&written[0][..]).unwrap().graph.unwrap();
     let muls = graph.node.iter().filter(|node| node.name() == "gated_scaled");

@@ -48,11 +48,10 @@ fn propose(context: &ModelContext) -> Result<FloatProposal> {
     let groups = (groups, skipped);
     let scales = ChannelScales::choose(setup, model, placement, groups, samples, SCALES)?;
     let (n_groups, n_skipped) = (scales.n_groups(), scales.skipped.len());
-    let details = format!(
-        "channel scales of {}, chosen on {}; {n_skipped} skipped",
-        count(n_groups, "tensor group"),
-        count(n_samples, "sample")
-    );
+    let (changed, chosen) = (count(n_groups, "tensor group"), count(n_samples, "sample"));
+    let unchanged =
+        if n_skipped == 0 { String::new() } else { format!("; {} left unchanged", count(n_skipped, "group")) };
+    let details = format!("channel scales of {changed}, chosen on {chosen}{unchanged}");
     Ok(FloatProposal {
         edits: scales.edits()?,
         scalings: scales.scalings(),
