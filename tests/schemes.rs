@@ -316,6 +316,7 @@ fn every_built_in_table_is_sound_and_wrong_ones_are_explained() {
         let scheme = backends::resolve(name).unwrap();
         assert_eq!(scheme.name, *name);
         assert!(!scheme.source.is_empty() && !scheme.description.is_empty(), "{name}");
+        assert!(scheme.load.is_some(), "{name}: the table does not tell how the target loads the model");
         // The output of `mqq backends NAME` is a valid table.
         let text = serde_yaml::to_string(&scheme).unwrap();
         let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
