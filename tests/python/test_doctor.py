@@ -200,7 +200,7 @@ def test_too_few_samples_and_how_many_are_enough(tmp_path):
     rare = [0.01 * sample for sample in digit_arrays(39)]
     _, found = doctor(fixture("digits_cnn"), *arrays(tmp_path / "rare", [*rare, digit_arrays(40)[39]]))
     growing = found["enough_data"][0]
-    assert "half of the 40 samples" in growing["what"] and growing["expected"] == "90 % or more"
+    assert "half of the 40 samples give a clearly narrower range" in growing["what"] and growing["expected"] == "10 % or less"
     assert growing["hint"] == "the ranges still grow: use more samples"
     report, found = doctor(fixture("digits_cnn"), *DIGITS)
     assert "enough_data" not in found

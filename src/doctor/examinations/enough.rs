@@ -48,10 +48,11 @@ pub const ENOUGH_DATA: Examination = Examination {
             (None, None) => return Examined::nothing(),
             (Some(half), None) if half.share >= ENOUGH_SHARE => return Examined::nothing(),
             (Some(half), None) => {
-                let what =
-                    format!("the share of tensors to which half of the {n_samples} samples give nearly the same range");
-                let [found, least] = [half.share, ENOUGH_SHARE].map(|share| format!("{:.0} %", 100.0 * share));
-                Finding::new(what, found, format!("{least} or more")).hint(MORE)
+                let what = format!(
+                    "the share of tensors to which half of the {n_samples} samples give a clearly narrower range"
+                );
+                let [found, most] = [half.share, ENOUGH_SHARE].map(|share| format!("{:.0} %", 100.0 * (1.0 - share)));
+                Finding::new(what, found, format!("{most} or less")).hint(MORE)
             }
         };
         Examined::warning(finding)
