@@ -46,7 +46,8 @@ pub struct CalibrateArgs {
     #[arg(long, short, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     data: Vec<String>,
     /// Path of the quantized model [default: MODEL.BACKEND.onnx]
-    #[arg(long, short, value_name = "FILE", conflicts_with = "out_dir")]
+    // The parser does not ask for a required --zoo here, because --zoo conflicts with this option.
+    #[arg(long, short, value_name = "FILE", conflicts_with_all = ["out_dir", "junit", "memory"])]
     output: Option<PathBuf>,
     /// Folder of the results [default: the folder of each model]
     #[arg(long, value_name = "FOLDER")]

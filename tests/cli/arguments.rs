@@ -206,6 +206,19 @@ fn names_of_the_field_are_taken() {
 }
 
 #[test]
+fn options_of_a_zoo_are_refused_with_one_output() {
+    let folder = TempDir::new().unwrap();
+    for zoo in [["--junit", "x.xml"], ["--memory", "8G"]] {
+        let mut command = mqq();
+        command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx")).args(["-b", "tensorrt", "--data"]);
+        command.arg(repository("calib_data/calib")).arg("-o").arg(folder.path().join("q.onnx"));
+        let ran = run(command.args(zoo));
+        assert!(ran.code == 2 && ran.stderr.contains("cannot be used with"), "{}", ran.stderr);
+    }
+    assert!(files(folder.path()).is_empty());
+}
+
+#[test]
 fn a_folder_in_place_of_a_model_has_the_hint_of_data() {
     let (model, folder) = (repository("fixtures/digits_cnn.onnx"), repository("calib_data/calib"));
     let ran = run(mqq().arg("calibrate").args([&model, &folder]).args(["-b", "tensorrt"]));
