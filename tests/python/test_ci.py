@@ -12,6 +12,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import onnx
@@ -104,6 +105,23 @@ def test_shell_stops_at_the_command_that_fails(with_program):
     folder, env = with_program
     ran = shell(recipe("quantize.sh").replace("agreement=99", "overlap=0.9999"), folder, env)
     assert (ran.returncode, "gate missed" in ran.stderr) == (3, True)
+
+
+def test_many_models(with_program):
+    """A suite for each backend with one case, and no finding; a gate that is missed is a failure."""
+    folder, env = with_program
+    (folder / "models.yaml").write_text(recipe("models.yaml"))
+    ran = shell(recipe("models.sh"), folder, env)
+    assert ran.returncode == 0, ran.stderr
+    suites = ElementTree.parse(folder / "out" / "junit.xml").getroot()
+    assert [(suite.get("name"), suite.get("tests"), suite.get("failures")) for suite in suites] == [
+        ("openvino", "1", "0"), ("tensorrt", "1", "0")]
+    (run,) = json.loads((folder / "out" / "rules.sarif").read_text())["runs"]
+    assert run["results"] == []
+    (folder / "models.yaml").write_text(recipe("models.yaml").replace("overlap=0.9", "overlap=0.9999"))
+    ran = shell(recipe("models.sh"), folder, env)
+    suites = ElementTree.parse(folder / "out" / "junit.xml").getroot()
+    assert ran.returncode == 1 and [len(suite.findall("testcase/failure")) for suite in suites] == [1, 1]
 
 
 def test_pre_commit(with_program):
