@@ -43,6 +43,23 @@ pub fn quote(found: &Path) -> String {
     format!("quote the pattern, so that the shell does not expand it: --data '{}'", pattern.display())
 }
 
+/// Endings of models in other formats than ONNX.
+const OTHER_FORMATS: &[&str] = &[
+    "bin", "caffemodel", "dlc", "engine", "espdl", "h5", "keras", "mlmodel", "mlpackage", "mnn", "ort", "param", "pb",
+    "plan", "pt", "pth", "rknn", "tflite", "tmfile", "trt", "xml",
+];
+
+/// Returns an error if the path of a written model has the ending of another format.
+pub fn ensure_onnx(output: &Path) -> Result<()> {
+    let ending = output.extension().map(|ending| ending.to_string_lossy().to_lowercase()).unwrap_or_default();
+    ensure!(
+        !OTHER_FORMATS.contains(&ending.as_str()),
+        anyhow!("--output is `{}`, expected the ending .onnx: an ONNX model is written", output.display())
+            .hint("docs/targets.md tells how each target loads or converts the model")
+    );
+    Ok(())
+}
+
 /// Returns an error if a file does not exist or cannot be opened.
 pub fn ensure_readable(path: &Path) -> Result<()> {
     let name = || format!("`{}`", path.display());

@@ -1,7 +1,7 @@
 //! `mqq prepare`: writes the prepared float model, which `mqq calibrate` would quantize for the backend.
 
 use super::Failure;
-use super::files::{DataOption, check_models, ensure_readable};
+use super::files::{DataOption, check_models, ensure_onnx, ensure_readable};
 use super::options::{BackendArgs, PrintArgs, ShapeArgs, StaticArgs};
 use super::print::{self, out};
 use crate::diag::Exit;
@@ -52,6 +52,7 @@ pub(super) fn run(args: &PrepareArgs) -> Result<Exit, Failure> {
     let mut scheme = args.fixed.apply(args.backend.resolve()?);
     let shapes = args.shape.resolve().map_err(Failure::Usage)?;
     check_models([&args.model], DataOption::HasNot).map_err(Failure::Usage)?;
+    ensure_onnx(&args.output).map_err(Failure::Usage)?;
     ensure_readable(&args.model)?;
     let read = |visit: &mut dyn FnMut(RunFile)| {
         let model = RunFile::read_model("float model", &args.model);

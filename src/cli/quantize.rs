@@ -1,6 +1,6 @@
 //! Steps that `mqq calibrate` and `mqq solve` share, from requests to written files.
 
-use super::files::check_report;
+use super::files::{check_report, ensure_onnx};
 use super::origin::Origin;
 use super::print::{Bar, err, out};
 use super::quantize_args::QuantizeArgs;
@@ -230,6 +230,7 @@ fn paths(
         anyhow!("--report names one file, but there are {} models", models.len())
             .hint("`mqq report` makes the report of each from its sidecar")
     );
+    output.map_or(Ok(()), ensure_onnx)?;
     check_report(args.report.as_deref())?;
     let names = args.emit.as_ref().unwrap_or(&scheme.emit);
     let formats = export::by_names(names.iter().map(String::as_str))?;

@@ -219,6 +219,24 @@ fn options_of_a_zoo_are_refused_with_one_output() {
 }
 
 #[test]
+fn an_output_of_another_format_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let output = |name: &str| {
+        let mut command = mqq();
+        command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx")).args(["-b", "tensorrt", "--effort", "0"]);
+        command.args(["--preprocess", "half", "--limit", "4", "--data"]).arg(repository("calib_data/calib"));
+        run(command.arg("-o").arg(folder.path().join(name)))
+    };
+    for name in ["q.tflite", "q.ENGINE", "q.pb"] {
+        let ran = output(name);
+        let expected = format!("{name}`, expected the ending .onnx: an ONNX model is written");
+        assert!(ran.code == 2 && ran.stderr.contains(&expected), "{}", ran.stderr);
+    }
+    assert!(files(folder.path()).is_empty());
+    assert_eq!(output("q.quantized").code, 0);
+}
+
+#[test]
 fn a_folder_in_place_of_a_model_has_the_hint_of_data() {
     let (model, folder) = (repository("fixtures/digits_cnn.onnx"), repository("calib_data/calib"));
     let ran = run(mqq().arg("calibrate").args([&model, &folder]).args(["-b", "tensorrt"]));
