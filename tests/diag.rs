@@ -2,8 +2,8 @@
 
 use anyhow::{Context, anyhow};
 use mqq::diag::{
-    WithHint, and_more, copy_of, did_you_mean, explain, explain_with_hint, grouped, hint_of, hint_or_general, in_plain_words,
-    none_of, place_of, printable,
+    WithHint, and_more, copy_of, did_you_mean, explain, explain_with_hint, grouped, hint_of, hint_or_general,
+    in_plain_words, none_of, place_of, printable,
 };
 
 #[test]
