@@ -1,9 +1,10 @@
 //! Turns bounds that are written as several nodes into one Relu or Clip, which tables fuse with the layer before it.
 //!
-//! A chain of Relu, Clip, and Min and Max with a constant scalar becomes one node: `Min(Max(x, 0), 6)`, in either
+//! A chain of Relu, Clip, and Min and Max with a constant number becomes one node: `Min(Max(x, 0), 6)`, in either
 //! order, is `Clip(x, 0, 6)`, and `Max(x, 0)` alone is Relu. Between the nodes of a chain, nothing else reads the
 //! tensors. A single Min, a single Clip and a single Max with another constant stay.
 
+use super::ranks::ranks;
 use super::{Change, Pass, default_opset};
 use crate::onnx::graph::{GraphIndex, drop_unused};
 use crate::onnx::names::Names;
@@ -11,7 +12,7 @@ use crate::onnx::node;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto};
 use crate::onnx::tensor::from_f32;
 use anyhow::Result;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 /// The pass; see the module's documentation.
 pub const MERGE_BOUNDS: Pass = Pass { run };
@@ -86,15 +87,16 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
 
 /// Returns the longest chains.
 fn chains(graph: &GraphProto) -> Vec<Chain> {
-    let index = GraphIndex::new(graph);
+    let (index, ranks) = (GraphIndex::new(graph), ranks(graph));
+    let bounds_of = |node: &NodeProto| bounds_of(&index, &ranks, node);
     let mut taken = BTreeSet::new();
     let mut found = Vec::new();
     for (first, node) in graph.node.iter().enumerate() {
-        let Some((slot, bounds)) = bounds_of(&index, node).filter(|_| !taken.contains(&first)) else { continue };
+        let Some((slot, bounds)) = bounds_of(node).filter(|_| !taken.contains(&first)) else { continue };
         let mut chain = Chain { nodes: vec![first], input: node.input[slot].clone(), bounds };
         let mut output = &node.output[0];
         while let [(next, slot)] = *index.consumers(output)
-            && let Some((bounded, bounds)) = graph.node.get(next).and_then(|next| bounds_of(&index, next))
+            && let Some((bounded, bounds)) = graph.node.get(next).and_then(bounds_of)
             && bounded == slot
             && !index.is_output(output)
             && !index.is_captured(output)
@@ -115,12 +117,14 @@ fn chains(graph: &GraphProto) -> Vec<Chain> {
 }
 
 /// Returns the position of the input that a node bounds, and its bounds; `None` for other nodes and unknown bounds.
-fn bounds_of(index: &GraphIndex, node: &NodeProto) -> Option<(usize, Bounds)> {
+fn bounds_of(index: &GraphIndex, ranks: &HashMap<&str, usize>, node: &NodeProto) -> Option<(usize, Bounds)> {
     if !node::is_standard(node) || node.output.len() != 1 {
         return None;
     }
+    // A number with axes gives its rank to a result of lower rank.
+    let rank = |slot: usize| ranks.get(node.input.get(slot)?.as_str()).copied();
     let scalar = |slot: usize| match index.floats(node.input.get(slot)?)?[..] {
-        [value] if value.is_finite() && index.initializer(&node.input[slot])?.dims.is_empty() => Some(value),
+        [value] if value.is_finite() && rank(slot)? <= rank(1 - slot).unwrap_or(0) => Some(value),
         _ => None,
     };
     let one = |bound: f32| match node.op_type() {

@@ -18,6 +18,7 @@ mod lift_constants;
 mod merge_bounds;
 mod multiply_and_add;
 mod pool_means;
+mod ranks;
 mod renamed_tensors;
 mod static_shapes;
 mod upgrade_opset;

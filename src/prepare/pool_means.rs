@@ -4,13 +4,14 @@
 //! axes. All readers of the mean must be layers or nodes that only move values. A mean that is subtracted or divided by
 //! belongs to a normalization, and stays.
 
+use super::ranks::ranks;
 use super::{Change, Pass};
 use crate::onnx::graph::{GraphIndex, drop_unused};
 use crate::onnx::names::Names;
 use crate::onnx::node;
-use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
+use crate::onnx::proto::{GraphProto, ModelProto, NodeProto};
 use anyhow::Result;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 /// The pass; see the module's documentation.
 pub const POOL_MEANS: Pass = Pass { run };
@@ -18,13 +19,6 @@ pub const POOL_MEANS: Pass = Pass { run };
 /// Operators that may read a mean which becomes pooling.
 const READERS: &[&str] =
     &["Conv", "Dropout", "Flatten", "Gemm", "MatMul", "Reshape", "Squeeze", "Transpose", "Unsqueeze"];
-
-/// Operators whose output has the rank of the input with the highest rank.
-const KEEP_RANK: &[&str] = &[
-    "Add", "AveragePool", "BatchNormalization", "Clip", "Concat", "Div", "Dropout", "Elu", "Erf", "Gelu",
-    "HardSigmoid", "HardSwish", "InstanceNormalization", "LeakyRelu", "MaxPool", "Mish", "Mul", "PRelu", "Pad", "Pow",
-    "Relu", "Resize", "Selu", "Sigmoid", "Softplus", "Sub", "Tanh",
-];
 
 fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     let graph = model.graph_mut()?;
@@ -57,29 +51,12 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
 /// Returns the positions of the nodes that become pooling.
 fn means(graph: &GraphProto) -> Vec<usize> {
     let index = GraphIndex::new(graph);
-    let declared = graph.input.iter().chain(&graph.value_info);
-    let rank = |value: &ValueInfoProto| Some(value.tensor_type()?.shape.as_ref()?.dim.len());
-    let declared = declared.filter_map(|value| Some((value.name(), rank(value)?)));
-    let mut ranks: HashMap<&str, usize> = declared.collect();
-    ranks.extend(graph.initializer.iter().map(|stored| (stored.name(), stored.dims.len())));
-    let mut found = Vec::new();
-    for (node_idx, node) in graph.node.iter().enumerate() {
-        let mut of_inputs =
-            node.input.iter().filter(|name| !name.is_empty()).map(|name| ranks.get(name.as_str()).copied());
-        let rank = match node.op_type() {
-            "Conv" | "ConvTranspose" => node.input.get(1).and_then(|weight| ranks.get(weight.as_str())).copied(),
-            op if KEEP_RANK.contains(&op) => of_inputs.try_fold(0, |most, rank| Some(most.max(rank?))),
-            _ => None,
-        };
-        if let (Some(rank), Some(output)) = (rank, node.output.first()) {
-            ranks.entry(output).or_insert(rank);
-        }
+    let ranks = ranks(graph);
+    let is_mean = |node: &NodeProto| {
         let rank = node.input.first().and_then(|input| ranks.get(input.as_str()));
-        if rank.is_some_and(|&rank| is_mean_of_positions(graph, &index, node, rank)) {
-            found.push(node_idx);
-        }
-    }
-    found
+        rank.is_some_and(|&rank| is_mean_of_positions(graph, &index, node, rank))
+    };
+    (0..graph.node.len()).filter(|&node_idx| is_mean(&graph.node[node_idx])).collect()
 }
 
 /// Whether a node is a mean over all positions of a tensor with `rank` dimensions, read by [`READERS`] alone.

@@ -246,8 +246,8 @@ def test_bounds_in_several_nodes_become_one(tmp_path):
              ("Max", ["i", "zero"], ["j"], {}), ("Min", ["j", "six"], ["k"], {}), ("Min", ["j", "half"], ["l"], {}),
              ("Max", ["k", "l"], ["m"], {}), ("Min", ["m", "by_channel"], ["n"], {}), ("Max", ["n", "low"], ["o"], {}),
              ("Min", ["o", "low"], ["p"], {}), ("Clip", ["p", "low"], ["y"], {})]
-    constants = {"w": floats(4, 4, 1, 1), "zero": np.float32(0), "six": np.float32(6), "five": np.float32(0.7),
-                 "half": np.float32(0.5), "by_channel": floats(4, 1, 1), "low": np.float32(-0.2)}
+    constants = {"w": floats(4, 4, 1, 1), "zero": np.float32(0), "six": np.float32([[[[6]]]]), "five": np.float32(0.7),
+                 "half": np.float32([0.5]), "by_channel": floats(4, 1, 1), "low": np.float32(-0.2)}
     after = check(model(13, nodes, constants), tmp_path, 13)
     assert [node.op_type for node in after.graph.node] == [
         "Clip", "Conv", "Clip", "Conv", "Relu", "Conv", "Relu", "Min", "Min", "Max", "Min", "Max", "Min", "Clip"]
