@@ -1,6 +1,6 @@
 //! Tensors of every type, their producers and readers, and models as files.
 
-use crate::support::GraphBuilder;
+use crate::support::{Attr, GraphBuilder};
 use mqq::onnx;
 use mqq::onnx::graph::GraphIndex;
 use mqq::onnx::integers::{integer_values, scale_values, type_name, type_number};
@@ -202,6 +202,57 @@ fn recurrent_operators_multiply_at_each_step() {
         _ => None,
     };
     assert_eq!(multiply_adds(&node, shape), Some(5 * 2 * 2 * 16 * (3 + 4)));
+}
+
+/// 2 samples of 5 queries, 4 heads of 8 values; 2 heads of keys and of 6 values each, 7 positions and 3 of the cache.
+#[test]
+fn attention_multiplies_queries_by_keys_and_values() {
+    const OTHERS: &str = "com.microsoft";
+    let standard = || vec![("q_num_heads", Attr::Int(4)), ("kv_num_heads", Attr::Int(2))];
+    let all = || vec![("num_heads", Attr::Int(4))];
+    let grouped = || vec![("num_heads", Attr::Int(4)), ("kv_num_heads", Attr::Int(2))];
+    let sizes = || vec![("num_heads", Attr::Int(4)), ("qkv_hidden_sizes", Attr::Ints(vec![32, 32, 24]))];
+    let multiply_adds_of = |domain: &str, op_type: &str, attributes: Vec<(&str, Attr)>, shapes: &str| {
+        let names: Vec<&str> = shapes.split(' ').map(|shape| if shape == "-" { "" } else { shape }).collect();
+        let mut g = GraphBuilder::new(23);
+        g.op_with(op_type, &names, "1x6x9x9", &attributes);
+        let mut node = g.build().graph.unwrap().node.remove(0);
+        node.domain = Some(domain.to_string());
+        multiply_adds(&node, |name| name.split('x').map(|size| size.parse().ok()).collect())
+    };
+    let with_cache = Some(2 * 4 * 5 * (7 + 3) * (8 + 6));
+    let shapes = "2x5x32 2x7x16 2x7x12 - 2x2x3x8 2x2x3x6";
+    assert_eq!(multiply_adds_of("", "Attention", standard(), shapes), with_cache);
+    assert_eq!(multiply_adds_of("", "Attention", vec![], shapes), None, "the heads are unknown");
+    let shapes = "2x4x5x8 2x2x7x8 2x2x7x6 - 2x2x3x8 2x2x3x6";
+    assert_eq!(multiply_adds_of("", "Attention", vec![], shapes), with_cache);
+    for shapes in ["2x5x32 2x7x32 2x7x32", "2x5x32 2x4x7x8 2x4x7x8", "2x5x32 2x7x4x2x8"] {
+        let found = multiply_adds_of(OTHERS, "MultiHeadAttention", all(), shapes);
+        assert_eq!(found, Some(2 * 4 * 5 * 7 * (8 + 8)), "{shapes}");
+    }
+    let found = multiply_adds_of(OTHERS, "MultiHeadAttention", all(), "2x7x4x3x8");
+    assert_eq!(found, Some(2 * 4 * 7 * 7 * (8 + 8)));
+    let found = multiply_adds_of(OTHERS, "GroupQueryAttention", grouped(), "2x5x32 2x5x16 2x5x16 2x2x3x8 2x2x3x8");
+    assert_eq!(found, Some(2 * 4 * 5 * (5 + 3) * (8 + 8)));
+    let found = multiply_adds_of(OTHERS, "GroupQueryAttention", grouped(), "2x5x64");
+    assert_eq!(found, Some(2 * 4 * 5 * 5 * (8 + 8)), "queries, keys and values are one tensor");
+    let found = multiply_adds_of(OTHERS, "Attention", all(), "2x5x32 32x96");
+    assert_eq!(found, Some(2 * 5 * 32 * 96 + 2 * 5 * 5 * (32 + 32)));
+    let found = multiply_adds_of(OTHERS, "Attention", sizes(), "2x5x32 32x88 88 - 2x2x4x3x8");
+    assert_eq!(found, Some(2 * 5 * 32 * 88 + 2 * 5 * (5 + 3) * (32 + 24)));
+}
+
+#[test]
+fn a_deformable_convolution_multiplies_as_a_convolution() {
+    let mut g = GraphBuilder::new(19);
+    g.op("DeformConv", &["x", "w", "offset"], "y");
+    let node = g.build().graph.unwrap().node.remove(0);
+    let shape = |name: &str| match name {
+        "w" => Some(vec![6, 4, 3, 3]),
+        "y" => Some(vec![1, 6, 9, 9]),
+        _ => None,
+    };
+    assert_eq!(multiply_adds(&node, shape), Some(6 * 9 * 9 * 4 * 9));
 }
 
 #[test]

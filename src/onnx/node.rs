@@ -142,15 +142,15 @@ pub fn is_scaled(node: &NodeProto) -> bool {
 /// Operators that multiply their input by a weight.
 pub const PRODUCTS: [&str; 4] = ["Conv", "ConvTranspose", "Gemm", "MatMul"];
 
-/// Returns the multiply-adds of a convolution, a matrix product, an Einsum or a recurrent operator, by the shapes of
-/// tensors; 0 for other nodes. `None` if a shape is unknown.
+/// Returns the multiply-adds of a convolution, a matrix product, an Einsum, an attention or a recurrent operator, by the
+/// shapes of tensors; 0 for other nodes. `None` if a shape is unknown.
 pub fn multiply_adds(node: &NodeProto, shape: impl Fn(&str) -> Option<Vec<usize>>) -> Option<usize> {
     let size = |dims: &[usize]| dims.iter().product::<usize>();
     let input = |i: usize| node.input.get(i).and_then(|name| shape(name));
     let output = || node.output.first().and_then(|name| shape(name));
     let per_value = |weight: &[usize]| size(weight.get(1..).unwrap_or_default());
     match node.op_type() {
-        "Conv" => Some(size(&output()?) * per_value(&input(1)?)),
+        "Conv" | "DeformConv" => Some(size(&output()?) * per_value(&input(1)?)),
         "ConvTranspose" => Some(size(&input(0)?) * per_value(&input(1)?)),
         "MatMul" | "Gemm" => {
             let first = input(0)?;
@@ -170,7 +170,70 @@ pub fn multiply_adds(node: &NodeProto, shape: impl Fn(&str) -> Option<Vec<usize>
             let steps = input(0)?.iter().take(2).product::<usize>();
             Some(steps * (size(&input(1)?) + size(&input(2)?)))
         }
+        "Attention" | "MultiHeadAttention" | "GroupQueryAttention" => attention(node, input),
         _ => Some(0),
+    }
+}
+
+/// Returns the multiply-adds of an operator that computes attention of all heads, masked positions included, by the
+/// shapes of its inputs. `None` if a shape is unknown.
+fn attention(node: &NodeProto, input: impl Fn(usize) -> Option<Vec<usize>>) -> Option<usize> {
+    let is_given = |i: usize| node.input.get(i).is_some_and(|name| !name.is_empty());
+    let heads = |name: &str| usize::try_from(int(node, name, 0)).ok().filter(|n| *n > 0);
+    // Positions in the cache, before those of the key.
+    let past = |i: usize, axis: usize| if is_given(i) { input(i)?.get(axis).copied() } else { Some(0) };
+    let first = input(0)?;
+    let (batch, length, width) = (*first.first()?, *first.get(1)?, *first.last()?);
+    // Each query is multiplied by each key, and each of the products by a value.
+    let product = |n_queries: usize, n_keys: usize, widths: usize| Some(n_queries * n_keys * widths);
+    match node.op_type() {
+        "Attention" if is_standard(node) => {
+            let (key, value) = (input(1)?, input(2)?);
+            let n_keys = key.get(key.len().checked_sub(2)?)? + past(4, 2)?;
+            if let [batch, n_heads, length, width] = first[..] {
+                return product(batch * n_heads * length, n_keys, width + value.last()?);
+            }
+            let (n_heads, of_value) = (heads("q_num_heads")?, heads("kv_num_heads")?);
+            product(batch * length, n_keys, width + n_heads * (value.last()? / of_value))
+        }
+        // The projection of the input to queries, keys and values is a part of the operator.
+        "Attention" => {
+            let columns = *input(1)?.last()?;
+            let sizes: Vec<usize> = match attribute(node, "qkv_hidden_sizes") {
+                Some(sizes) => sizes.ints.iter().map(|size| usize::try_from(*size).ok()).collect::<Option<_>>()?,
+                None => vec![columns / 3; 3],
+            };
+            let widths = sizes.first()? + sizes.get(2)?;
+            Some(batch * length * width * columns + product(batch * length, length + past(4, 3)?, widths)?)
+        }
+        "MultiHeadAttention" => {
+            let n_heads = heads("num_heads")?;
+            // Queries, keys and values of one tensor have the shape [batch, length, heads, 3, width].
+            if first.len() == 5 {
+                return product(batch * length, length + past(6, 2)?, 2 * n_heads * width);
+            }
+            let key = input(1)?;
+            let n_keys = key.get(if key.len() == 4 { 2 } else { 1 })? + past(6, 2)?;
+            let of_value = match (key.len(), is_given(2)) {
+                // Keys and values of one tensor have the shape [batch, length, heads, 2, width].
+                (5, _) | (_, false) => width,
+                _ => match input(2)?[..] {
+                    [_, _, width] => width,
+                    [_, n_heads, _, width] => n_heads * width,
+                    _ => return None,
+                },
+            };
+            product(batch * length, n_keys, width + of_value)
+        }
+        _ => {
+            let (n_heads, of_key) = (heads("num_heads")?, heads("kv_num_heads")?);
+            // Without a key, the first input holds keys and values as well.
+            let (n_keys, width) = match is_given(1) {
+                true => (*input(1)?.get(1)?, width),
+                false => (length, width / (n_heads + 2 * of_key) * n_heads),
+            };
+            product(batch * length, n_keys + past(3, 2)?, 2 * width)
+        }
     }
 }
 
