@@ -332,6 +332,10 @@ def test_layers_and_islands_that_stay_float(tmp_path):
     report, found = doctor(tmp_path / "m.onnx", "--backend", "tensorrt", "--exclude", "Conv_2")
     assert found["float_operators"][0]["found"].startswith("84 %") and abs(report["integer_share"] - 3 / 19) < 1e-9
     assert "float_islands" not in found
+    first, second = (weight.astype(np.float32) for weight in weights(3, 16, 55))
+    save(tmp_path / "near.onnx", nodes, {"w0": first, "w1": second}, {"x": [1, 3, 16, 16]}, ["y"])
+    _, found = doctor(tmp_path / "near.onnx", "--backend", "tensorrt", "--exclude", "Conv_0")
+    assert found["float_operators"][0]["found"].startswith("5.2 % (1 Conv)"), "not 5 %, expected below 5 %"
     report, _ = doctor(tmp_path / "m.onnx")
     unknown = {examined["name"]: examined["reason"] for examined in report["examined"] if examined["result"] == "unknown"}
     assert unknown["float_islands"] == "no backend is given (--backend)" and unknown["random_data"] == "no data is given (--data)"

@@ -36,8 +36,11 @@ pub const FLOAT_OPERATORS: Examination = Examination {
         if share < LEAST_SHARE {
             return Examined::nothing();
         }
-        let found =
-            format!("{:.0} % ({})", 100.0 * share, by_operator(float.iter().map(|&node| graph.node[node].op_type())));
+        let found = format!(
+            "{} ({})",
+            share_in_percent(share),
+            by_operator(float.iter().map(|&node| graph.node[node].op_type()))
+        );
         let expected = format!("below {:.0} %", 100.0 * LEAST_SHARE);
         let finding = Finding::new("the share of multiply-adds in float", found, expected);
         Examined::warning(finding.hint(&hint(scheme)))
@@ -133,6 +136,12 @@ fn islands(facts: &Facts, graph: &GraphProto, scheme: &Scheme) -> Vec<Island> {
         }
     }
     found
+}
+
+/// Returns a share in percent, with a decimal where it is the limit without one.
+fn share_in_percent(share: f64) -> String {
+    let is_limit = (100.0 * share).round() == (100.0 * LEAST_SHARE).round();
+    format!("{:.*} %", usize::from(is_limit), 100.0 * share)
 }
 
 /// Returns the command that prints the reasons.
