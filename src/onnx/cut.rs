@@ -71,11 +71,13 @@ fn repeated(graph: &GraphProto, index: &GraphIndex, [head_nodes, tail_nodes]: [&
     let of_tail = tail_nodes.difference(&both).flat_map(|&node_idx| names_read(&graph.node[node_idx]));
     let crossing: BTreeSet<&str> =
         of_tail.filter(|name| index.producer_idx(name).is_some_and(|node_idx| both.contains(&node_idx))).collect();
-    let missing = quoted(crossing.into_iter().filter(|name| has_layer(name)), ", ");
+    let missing: Vec<&str> = crossing.into_iter().filter(|name| has_layer(name)).collect();
     (n_layers > 0 && !missing.is_empty()).then(|| {
         format!(
-            "--outputs: the tail repeats {} of the head, because it also reads {missing}: add that to --outputs",
-            count(n_layers, "layer")
+            "--outputs: the tail repeats {} of the head, because it also reads {}: add {} to --outputs",
+            count(n_layers, "layer"),
+            quoted(missing.iter(), ", "),
+            if missing.len() == 1 { "that" } else { "them" }
         )
     })
 }

@@ -263,6 +263,18 @@ pub struct Placement {
 }
 
 impl Placement {
+    /// The tensors where the detector tails begin, each once, in the order of the tails. A cut at these tensors removes
+    /// all tails.
+    pub fn cut_of_tails(&self) -> Vec<String> {
+        let mut cut: Vec<String> = Vec::new();
+        for tensor in self.tails.iter().flat_map(|tail| &tail.begin) {
+            if !cut.contains(tensor) {
+                cut.push(tensor.clone());
+            }
+        }
+        cut
+    }
+
     /// The quantized nodes that a target with this scheme computes on integers.
     pub fn integer_nodes<'p>(&'p self, graph: &'p GraphProto, scheme: &'p Scheme) -> impl Iterator<Item = usize> + 'p {
         let is_float = |node_idx: usize| {

@@ -23,6 +23,9 @@ pub struct PlacementReport {
     pub open_shape: Option<String>,
     quantized_tensors: Vec<Tensor>,
     detector_tails: Vec<Tail>,
+    /// The tensors where all tails begin, for `--outputs`.
+    #[serde(skip)]
+    cut_of_tails: Vec<String>,
     weights: Vec<String>,
     quantized_nodes: Vec<Node>,
     float_nodes: Vec<Node>,
@@ -108,6 +111,7 @@ pub fn placement(
         open_shape: None,
         quantized_tensors: tensors.collect(),
         detector_tails: tails.collect(),
+        cut_of_tails: placement.cut_of_tails(),
         weights: placement.weights.iter().map(|quantizer| quantizer.tensor.clone()).collect(),
         quantized_nodes: placement.quantized_nodes.iter().map(|&quantized| node(quantized)).collect(),
         float_nodes: float_nodes.collect(),
@@ -147,13 +151,19 @@ impl PlacementReport {
                 [] => None,
                 names => Some(format!("{title}: {}", names.join(", "))),
             };
+            let is_only = self.detector_tails.len() == 1;
             let entries = [
                 Some(format!("{state}, {}", tail.reason)),
                 of("output layers", &tail.output_layers),
                 of("nodes", &tail.nodes),
-                Some(format!("cut it off with --outputs {}", tail.cut.join(","))),
+                is_only.then(|| format!("cut it off with --outputs {}", tail.cut.join(","))),
             ];
             section("detector's tail", tail.nodes.len(), entries.into_iter().flatten().collect());
+        }
+        // The tail of a cut at one tail alone repeats the layers of the others.
+        if self.detector_tails.len() > 1 {
+            let cut = format!("cut all tails off with --outputs {}", self.cut_of_tails.join(","));
+            section("tensors where the tails begin", self.cut_of_tails.len(), vec![cut]);
         }
         let tensor = |tensor: &Tensor| {
             let Tensor { tensor, rule, reason, consumers, group } = tensor;

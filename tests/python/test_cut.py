@@ -112,6 +112,30 @@ def test_inspect_says_where_to_cut_a_tail(tmp_path):
     assert "cut it off with --outputs " in mqq("inspect", tmp_path / "d.onnx", "-b", "tvm")
 
 
+def test_several_tails_are_cut_off_together(tmp_path):
+    """Boxes and scores of two levels, each joined in a Concat of its own."""
+    rng = np.random.default_rng(4)
+    nodes, constants = [("Conv", ["x", "w"], "c", {}), ("MaxPool", ["c"], "d", {"kernel_shape": [2, 2], "strides": [2, 2]})], {}
+    for name, n in (("boxes", 4), ("scores", 3)):
+        constants |= {f"{name}_w": rng.standard_normal((n, 3, 1, 1)).astype(np.float32), f"{name}_shape": np.array([1, n, -1])}
+        for level in "cd":
+            nodes += [("Conv", [level, f"{name}_w"], f"{name}_{level}", {}),
+                      ("Reshape", [f"{name}_{level}", f"{name}_shape"], f"{name}_{level}_flat", {})]
+        nodes.append(("Concat", [f"{name}_{level}_flat" for level in "cd"], name, {"axis": 2}))
+    constants["w"] = rng.standard_normal((3, 3, 1, 1)).astype(np.float32)
+    save(tmp_path / "d.onnx", nodes, constants, {"x": (1, 3, 8, 8)}, outputs=("boxes", "scores"))
+    tails = json.loads(mqq("inspect", tmp_path / "d.onnx", "-b", "tvm", "--json"))["placement"]["detector_tails"]
+    assert [sorted(tail["cut"]) for tail in tails] == [["boxes_c", "boxes_d"], ["scores_c", "scores_d"]]
+    text = mqq("inspect", tmp_path / "d.onnx", "-b", "tvm")
+    cut = ",".join(tensor for tail in tails for tensor in tail["cut"])
+    assert f"tensors where the tails begin (4):\n  cut all tails off with --outputs {cut}\n" in text
+    assert text.count("--outputs") == 1
+    np.save(tmp_path / "x.npy", rng.standard_normal((8, 3, 8, 8)).astype(np.float32))
+    ran = subprocess.run([MQQ, "calibrate", tmp_path / "d.onnx", "-b", "tvm", "--data", tmp_path / "x.npy", "--effort", "0",
+                          "--outputs", ",".join(tails[0]["cut"]), "-o", tmp_path / "out.onnx"], capture_output=True, text=True)
+    assert "repeats 1 layer of the head, because it also reads `c`, `d`: add them to --outputs" in ran.stderr
+
+
 def test_a_tail_that_repeats_layers_names_the_tensor_that_is_missing(tmp_path):
     rng = np.random.default_rng(3)
     nodes = [("Conv", ["x", "w"], "c", {}), ("Conv", ["c", "w"], "d", {}), ("ReduceMax", ["d"], "best", {"axes": [1]}),

@@ -23,13 +23,13 @@ pub const MIXED_UNITS: Examination = Examination {
             if facts.scheme.is_some() && is_float {
                 continue;
             }
-            found.extend(tail.nodes.iter().filter_map(|&node_idx| joined(facts, node_idx, &ranges, &tail.begin)));
+            found.extend(tail.nodes.iter().filter_map(|&node_idx| joined(facts, node_idx, &ranges)));
         }
         Examined::Found(found)
     },
 };
 
-fn joined(facts: &Facts, node_idx: usize, ranges: &BTreeMap<&str, Extremes>, cut: &[String]) -> Option<Finding> {
+fn joined(facts: &Facts, node_idx: usize, ranges: &BTreeMap<&str, Extremes>) -> Option<Finding> {
     let graph = facts.model.graph.as_ref()?;
     let node = graph.node.get(node_idx).filter(|node| node.op_type() == "Concat")?;
     let known = node.input.iter().filter_map(|name| Some((name.as_str(), *ranges.get(name.as_str())?)));
@@ -47,7 +47,7 @@ fn joined(facts: &Facts, node_idx: usize, ranges: &BTreeMap<&str, Extremes>, cut
             "backend `{}` quantizes `{}`: cut the model with --outputs {}, and run the tail in float",
             scheme.name,
             node_name(node),
-            cut.join(",")
+            facts.placement.cut_of_tails().join(",")
         ),
         None => {
             "name the backend with --backend: most tables keep the tail float; without such a rule, cut it off with \
