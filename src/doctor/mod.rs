@@ -1,8 +1,8 @@
 //! Examines a model and its data before any quantization.
 //!
 //! In: [`Facts`]: the prepared float model, its placement for a backend, a survey of the data, and the verdict on the
-//! pixel values. Out: the [`Examined`] result of each of the [`EXAMINATIONS`]: findings, none, or the reason that the
-//! facts do not tell. It changes nothing.
+//! pixel values. Out: the [`Examined`] result of each of the [`EXAMINATIONS`]: findings, none, information, or the reason
+//! that the facts do not tell. It changes nothing.
 
 mod examinations;
 mod survey;
@@ -53,6 +53,8 @@ pub struct Examination {
 pub enum Examined {
     /// The findings; empty if all is well.
     Found(Vec<Finding>),
+    /// Nothing that the user can change: information, as a sentence without a period.
+    Information(String),
     /// The facts do not tell, for this reason.
     Unknown(String),
     /// The facts do not tell, but give a hint.
@@ -89,7 +91,7 @@ pub fn examine(facts: &Facts) -> Vec<(&'static Examination, Examined)> {
                 let named = findings.into_iter().map(|finding| Finding { rule: examination.name, ..finding });
                 Examined::Found(named.collect())
             }
-            unknown => unknown,
+            others => others,
         };
         (examination, examined)
     };

@@ -41,7 +41,7 @@ pub(super) struct ExaminedReport {
     pub(super) result: &'static str,
     /// The reason that the result is unknown.
     pub(super) reason: Option<String>,
-    /// A possible answer, although the result is unknown.
+    /// A possible answer, although the result is unknown; or information where nothing is found.
     pub(super) hint: Option<String>,
 }
 
@@ -50,7 +50,7 @@ impl DoctorReport {
     pub fn new(model: &str, backend: Option<&str>, diagnosis: &Diagnosis) -> DoctorReport {
         let findings = diagnosis.examined.iter().flat_map(|(_, examined)| match examined {
             Examined::Found(findings) => findings.clone(),
-            Examined::Unknown(_) | Examined::Hint { .. } => Vec::new(),
+            Examined::Information(_) | Examined::Unknown(_) | Examined::Hint { .. } => Vec::new(),
         });
         let mut findings: Vec<Finding> = findings.collect();
         findings.sort_by_key(|finding| finding.severity == Severity::Warning);
@@ -61,14 +61,15 @@ impl DoctorReport {
             result: match examined {
                 Examined::Found(findings) if findings.is_empty() => "nothing",
                 Examined::Found(_) => "findings",
+                Examined::Information(_) => "nothing",
                 Examined::Unknown(_) | Examined::Hint { .. } => "unknown",
             },
             reason: match examined {
                 Examined::Unknown(reason) | Examined::Hint { reason, .. } => Some(reason.clone()),
-                Examined::Found(_) => None,
+                Examined::Found(_) | Examined::Information(_) => None,
             },
             hint: match examined {
-                Examined::Hint { hint, .. } => Some(hint.clone()),
+                Examined::Information(hint) | Examined::Hint { hint, .. } => Some(hint.clone()),
                 Examined::Found(_) | Examined::Unknown(_) => None,
             },
         });
@@ -98,8 +99,10 @@ impl DoctorReport {
         format!("{}, {}", count(self.n_errors, "error"), count(self.n_warnings, "warning"))
     }
 
-    fn names(&self, result: &str) -> Vec<&'static str> {
-        self.examined.iter().filter(|examined| examined.result == result).map(|examined| examined.name).collect()
+    /// Returns the names of the examinations that found nothing and give no information.
+    fn fine(&self) -> Vec<&'static str> {
+        let fine = self.examined.iter().filter(|examined| examined.result == "nothing" && examined.hint.is_none());
+        fine.map(|examined| examined.name).collect()
     }
 
     /// Returns a sentence about the number of samples that is enough: with --until-stable for the backend's ranges,
@@ -134,7 +137,10 @@ impl DoctorReport {
         }
         self.enough().into_iter().for_each(|text| add("samples", text));
         lines.extend(findings(&self.findings, verbosity).into_iter().map(|line| format!("  {line}")));
-        let fine = self.names("nothing");
+        let hints = self.examined.iter().filter_map(|examined| Some((examined, examined.hint.as_ref()?)));
+        let (unknown_hints, information): (Vec<_>, Vec<_>) = hints.partition(|(examined, _)| examined.reason.is_some());
+        lines.extend(information.iter().map(|(examined, text)| format!("  information [{}] {text}", examined.name)));
+        let fine = self.fine();
         if !fine.is_empty() {
             lines.push(format!("  nothing found for {}", fine.join(", ")));
         }
@@ -150,8 +156,7 @@ impl DoctorReport {
             lines.push(format!("  unknown: {}: {reason}", names.join(", ")));
         }
         if verbosity == Verbosity::Verbose {
-            let hints = self.examined.iter().filter_map(|examined| Some((examined.name, examined.hint.as_ref()?)));
-            lines.extend(hints.map(|(name, hint)| format!("  hint: {name}: {hint}")));
+            lines.extend(unknown_hints.iter().map(|(examined, hint)| format!("  hint: {}: {hint}", examined.name)));
         }
         lines
     }

@@ -327,7 +327,12 @@ def test_layers_and_islands_that_stay_float(tmp_path):
     first, second = (weight.astype(np.float32) for weight in weights(3, 16, 16))
     save(tmp_path / "m.onnx", nodes, {"w0": first, "w1": second}, {"x": [1, 3, 16, 16]}, ["y"])
     report, found = doctor(tmp_path / "m.onnx", "--backend", "tensorrt")
-    assert "1 (1 Softmax), with 2 conversions" in found["float_islands"][0]["found"] and "float_operators" not in found
+    assert "float_islands" not in found and "float_operators" not in found, "no export makes a Softmax of integers"
+    islands = next(examined for examined in report["examined"] if examined["name"] == "float_islands")
+    assert islands["result"] == "nothing" and "is 1 (1 Softmax), with 2 conversions to float and back: rules of" in islands["hint"]
+    text = mqq("doctor", tmp_path / "m.onnx", "--backend", "tensorrt")
+    assert f"  information [float_islands] {islands['hint']}\n" in text
+    assert "float_islands" not in re.search("nothing found for .*", text)[0]
     assert report["integer_share"] == 1
     report, found = doctor(tmp_path / "m.onnx", "--backend", "tensorrt", "--exclude", "Conv_2")
     assert found["float_operators"][0]["found"].startswith("84 %") and abs(report["integer_share"] - 3 / 19) < 1e-9
@@ -339,6 +344,20 @@ def test_layers_and_islands_that_stay_float(tmp_path):
     report, _ = doctor(tmp_path / "m.onnx")
     unknown = {examined["name"]: examined["reason"] for examined in report["examined"] if examined["result"] == "unknown"}
     assert unknown["float_islands"] == "no backend is given (--backend)" and unknown["random_data"] == "no data is given (--data)"
+
+
+@pytest.mark.parametrize("backend", ["openvino", "onnxruntime"])
+def test_a_spelled_out_activation_is_an_island_that_an_export_avoids(backend, tmp_path):
+    nodes = [
+        ("Conv", ["x", "w0"], "c", {"kernel_shape": [3, 3], "pads": [1] * 4}), ("Add", ["c", "three"], "shifted", {}),
+        ("Clip", ["shifted", "low", "high"], "gate", {}), ("Mul", ["c", "gate"], "product", {}),
+        ("Div", ["product", "high"], "e", {}), ("Conv", ["e", "w1"], "y", {"kernel_shape": [3, 3], "pads": [1] * 4})]
+    first, second = (weight.astype(np.float32) for weight in weights(3, 16, 16))
+    constants = {"w0": first, "w1": second, "three": np.float32(3), "low": np.float32(0), "high": np.float32(6)}
+    save(tmp_path / "m.onnx", nodes, constants, {"x": [1, 3, 16, 16]}, ["y"])
+    _, found = doctor(tmp_path / "m.onnx", "--backend", backend)
+    assert found["float_islands"][0]["expected"] == "0"
+    assert "; an export with HardSwish or HardSigmoid as one operator takes fewer" in found["float_islands"][0]["hint"]
 
 
 def test_the_table_of_transformers_leaves_islands_by_design(tmp_path):
