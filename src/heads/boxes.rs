@@ -46,6 +46,8 @@ pub enum BoxForm {
     /// Distances of the sides from the middle of a cell, in strides (FCOS). With `bins`, a distribution over each
     /// distance (DFL).
     Ltrb,
+    /// Distances of the sides from the corner of a cell, in strides (SCRFD).
+    LtrbCorner,
     /// Offset of the center from an anchor's center, in the anchor's size, and exponents of width and height (SSD,
     /// RetinaNet).
     Anchors,
@@ -62,7 +64,8 @@ pub enum BoxForm {
 impl BoxForm {
     /// Whether boxes are relative to the cells of strides.
     pub fn has_cells(self) -> bool {
-        matches!(self, BoxForm::Cells | BoxForm::Centers | BoxForm::Ltrb | BoxForm::Yolov3 | BoxForm::Yolov5)
+        let of_cells = matches!(self, BoxForm::Cells | BoxForm::Centers | BoxForm::Ltrb | BoxForm::LtrbCorner);
+        of_cells || matches!(self, BoxForm::Yolov3 | BoxForm::Yolov5)
     }
 
     /// Whether boxes are relative to anchors.
@@ -238,9 +241,10 @@ impl BoxReferences<'_> {
                 let Cell { x, y, stride } = cell();
                 plain(BoxForm::Cxcywh, &[a + x, b + y, c, d].map(|value| value * stride))
             }
-            BoxForm::Ltrb => {
+            BoxForm::Ltrb | BoxForm::LtrbCorner => {
                 let Cell { x, y, stride } = cell();
-                let [x, y] = [x + 0.5, y + 0.5];
+                let offset = if self.form == BoxForm::Ltrb { 0.5 } else { 0.0 };
+                let [x, y] = [x + offset, y + offset];
                 [x - a, y - b, x + c, y + d].map(|side| side * stride)
             }
             BoxForm::Anchors => {

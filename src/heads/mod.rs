@@ -53,11 +53,11 @@ macro_rules! heads {
 /// Name and YAML of each built-in head.
 pub const BUILT_IN: &[(&str, &str)] = heads![
     "yolox", "yolox-decoded", "yolov5", "yolov8", "yolov8-pose", "yolov8-seg", "yolo-nms", "yolov3", "yolov5-raw",
-    "centernet", "centernet-logits", "corners", "ppyoloe", "ssd", "ultraface", "st-ssd", "retina", "fcos", "ltrb-dfl",
-    "detr", "detr-logits", "detr-softmax", "efficient-nms", "class-scores", "token-scores", "argmax", "argmax-last",
-    "mask", "mask-logits", "embedding", "picture", "picture-255", "map", "heatmap", "simcc", "points",
-    "points-normalized", "points-flat", "points-flat-3", "points-flat-normalized", "points-flat-3-normalized", "ctc",
-    "ctc-last",
+    "centernet", "centernet-logits", "corners", "ppyoloe", "ssd", "ultraface", "yunet", "scrfd", "st-ssd", "retina",
+    "fcos", "ltrb-dfl", "detr", "detr-logits", "detr-softmax", "efficient-nms", "class-scores", "token-scores",
+    "argmax", "argmax-last", "mask", "mask-logits", "embedding", "picture", "picture-255", "map", "heatmap", "simcc",
+    "points", "points-normalized", "points-flat", "points-flat-3", "points-flat-normalized",
+    "points-flat-3-normalized", "ctc", "ctc-last",
 ];
 
 /// Other names of built-in heads, with the heads' own names.

@@ -132,6 +132,25 @@ def ssd(o):
     return o["boxes"], *best(o["scores"][:, 1:])
 
 
+def of_levels(o, name):
+    return np.concatenate([o[f"{name}_{s}"] for s in P5])
+
+
+def yunet(o):
+    boxes = [[(x + r[0]) * s, (y + r[1]) * s, np.exp(r[2]) * s, np.exp(r[3]) * s]
+             for r, (x, y, s) in zip(of_levels(o, "bbox"), cells(P5))]
+    scores, classes = best(of_levels(o, "cls"))
+    return corners(boxes), np.sqrt(scores * of_levels(o, "obj")[:, 0]), classes
+
+
+def scrfd(o):
+    """Two rows of each cell; the distances are those from its upper left corner."""
+    places = [cell for cell in cells(P5) for _ in range(2)]
+    boxes = [[(x - r[0]) * s, (y - r[1]) * s, (x + r[2]) * s, (y + r[3]) * s]
+             for r, (x, y, s) in zip(of_levels(o, "bbox"), places)]
+    return np.array(boxes), *best(of_levels(o, "score"))
+
+
 def st_ssd(o):
     scores, offsets, anchors = o.values()
     boxes = [[a[0] + d[0] * (a[2] - a[0]), a[1] + d[1] * (a[3] - a[1]), a[2] + d[2] * (a[2] - a[0]),
@@ -215,6 +234,10 @@ class Draw:
             rows = join(self.rng.normal(size=(n, 4)) * 0.5, self.logits(n, 1), self.rng.normal(size=(n, 3)) * 2)
             yield s, rows.reshape(SIDE // s, SIDE // s, 3, 8)
 
+    def levels(self, per_cell, **parts):
+        """An output of each part for each stride, all strides of the first part first; parts draw a number of rows."""
+        return {f"{name}_{s}": draw(per_cell * (SIDE // s) ** 2) for name, draw in parts.items() for s in P5}
+
     def shares(self, n, n_classes):
         return softmax(self.rng.normal(size=(n, n_classes)) * 3)
 
@@ -261,6 +284,12 @@ HEADS = {
     "ppyoloe": (lambda d: {"b": d.corners(90), "s": d.scores(90, 3).T}, lambda o: (o["b"], *best(o["s"].T)), 0.3, 0.6),
     "ssd": (lambda d: {"scores": d.shares(90, 4), "boxes": d.corners(90, 1)}, ssd, 0.4, 0.45),
     "ultraface": (lambda d: {"scores": d.shares(90, 2), "boxes": d.corners(90, 1)}, ssd, 0.6, 0.3),
+    "yunet": (lambda d: d.levels(
+        1, cls=lambda n: d.scores(n, 1), obj=lambda n: d.scores(n, 1) ** 0.2,
+        bbox=lambda n: join(d.rng.uniform(0, 1, (n, 2)), np.log(d.rng.uniform(0.5, 3, (n, 2)))),
+        kps=lambda n: d.rng.normal(size=(n, 10))), yunet, 0.5, 0.3),
+    "scrfd": (lambda d: d.levels(2, score=lambda n: d.scores(n, 1), bbox=lambda n: d.rng.uniform(0.2, 2, (n, 4)),
+                                 kps=lambda n: d.rng.normal(size=(n, 10))), scrfd, 0.5, 0.4),
     "st-ssd": (lambda d: {"s": d.shares(90, 2), "b": d.rng.normal(size=(90, 4)) * 0.1, "a": d.corners(90, 1)}, st_ssd, 0.4, 0.45),
     "retina": (lambda d: {"logits": d.logits(9 * 86, 3), "boxes": d.rng.normal(size=(9 * 86, 4)) * 0.2}, retina, 0.3, 0.5),
     "fcos": (lambda d: {"logits": d.logits(86, 3), "boxes": d.rng.uniform(0.2, 2, (86, 4)), "centerness": d.logits(86, 1) + 3},
