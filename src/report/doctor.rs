@@ -139,7 +139,10 @@ impl DoctorReport {
         lines.extend(findings(&self.findings, verbosity).into_iter().map(|line| format!("  {line}")));
         let hints = self.examined.iter().filter_map(|examined| Some((examined, examined.hint.as_ref()?)));
         let (unknown_hints, information): (Vec<_>, Vec<_>) = hints.partition(|(examined, _)| examined.reason.is_some());
-        lines.extend(information.iter().map(|(examined, text)| format!("  information [{}] {text}", examined.name)));
+        if verbosity != Verbosity::Quiet {
+            lines
+                .extend(information.iter().map(|(examined, text)| format!("  information [{}] {text}", examined.name)));
+        }
         let fine = self.fine();
         if !fine.is_empty() {
             lines.push(format!("  nothing found for {}", fine.join(", ")));

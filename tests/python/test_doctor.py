@@ -333,6 +333,7 @@ def test_layers_and_islands_that_stay_float(tmp_path):
     text = mqq("doctor", tmp_path / "m.onnx", "--backend", "tensorrt")
     assert f"  information [float_islands] {islands['hint']}\n" in text
     assert "float_islands" not in re.search("nothing found for .*", text)[0]
+    assert "[float_islands]" not in mqq("doctor", tmp_path / "m.onnx", "--backend", "tensorrt", "--quiet")
     assert report["integer_share"] == 1
     report, found = doctor(tmp_path / "m.onnx", "--backend", "tensorrt", "--exclude", "Conv_2")
     assert found["float_operators"][0]["found"].startswith("84 %") and abs(report["integer_share"] - 3 / 19) < 1e-9
