@@ -1,8 +1,8 @@
 //! Examines a model and its data before any quantization.
 //!
 //! In: [`Facts`]: the prepared float model, its placement for a backend, a survey of the data, and the verdict on the
-//! pixel values. Out: the [`Examined`] result of each of the [`EXAMINATIONS`]: findings, none, information, or the reason
-//! that the facts do not tell. It changes nothing.
+//! pixel values. Out: the [`Examined`] result of each of the [`EXAMINATIONS`]: findings, none, information, or the
+//! reason that the facts do not tell. It changes nothing.
 
 mod examinations;
 mod survey;

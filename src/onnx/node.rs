@@ -142,8 +142,8 @@ pub fn is_scaled(node: &NodeProto) -> bool {
 /// Operators that multiply their input by a weight.
 pub const PRODUCTS: [&str; 4] = ["Conv", "ConvTranspose", "Gemm", "MatMul"];
 
-/// Returns the multiply-adds of a convolution, a matrix product, an Einsum, an attention or a recurrent operator, by the
-/// shapes of tensors; 0 for other nodes. `None` if a shape is unknown.
+/// Returns the multiply-adds of a convolution, a matrix product, an Einsum, an attention or a recurrent operator, by
+/// the shapes of tensors; 0 for other nodes. `None` if a shape is unknown.
 pub fn multiply_adds(node: &NodeProto, shape: impl Fn(&str) -> Option<Vec<usize>>) -> Option<usize> {
     let size = |dims: &[usize]| dims.iter().product::<usize>();
     let input = |i: usize| node.input.get(i).and_then(|name| shape(name));
