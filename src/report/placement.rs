@@ -195,7 +195,7 @@ fn by_reason(nodes: &[&Node]) -> Vec<String> {
         let is_product = PRODUCTS.contains(&node.op_type.as_str());
         groups.entry((!is_product, node.reason.as_str(), node.rule.as_str())).or_default().push(node);
     }
-    let mut groups: Vec<((bool, &str, &str), Vec<&Node>)> = groups.into_iter().collect();
+    let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_by_key(|((is_other, ..), nodes)| (*is_other, Reverse(nodes.len())));
     let line = |nodes: &[&Node]| match nodes {
         [node] => node.line(),

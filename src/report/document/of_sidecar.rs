@@ -130,7 +130,7 @@ fn advice(network: &NodeFacts) -> Option<Section> {
         let worst = network.worst_layers();
         lines.extend(worst.map(|worst| format!("--keep-float N, or --exclude NODE: {worst}.")));
     }
-    (n_samples > 0).then(|| Section {
+    (n_samples > 0).then_some(Section {
         id: "advice",
         title: "To try where accuracy falls short",
         about: "Options of mqq calibrate, after the hints of the warnings. Try them in this order, and compare after each.",
