@@ -254,8 +254,8 @@ fn the_summary_says_what_its_figures_mean() {
     let report = calibrate(folder.path(), "report.md");
     let row = |name: &str| report.lines().find(|line| line.starts_with(&format!("| {name} |"))).unwrap();
     let overlap = row("overlap");
-    assert!(overlap.contains(" on 24 held-out samples (") && overlap.contains("; higher is better)"), "{overlap}");
-    assert!(row("SQNR").contains(" dB on 24 held-out samples (signal over quantization noise"), "{report}");
+    assert!(overlap.contains(" on 12 held-out samples (") && overlap.contains("; higher is better)"), "{overlap}");
+    assert!(row("SQNR").contains(" dB on 12 held-out samples (signal over quantization noise"), "{report}");
     assert_eq!(row("Backend"), "| Backend | tensorrt |");
     assert!(report.contains("An SQNR of 200 dB stands for equal values"), "{report}");
     // Changes that the SQNR itself has judged.

@@ -104,7 +104,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
     let gates = args.gates().map_err(Failure::Usage)?;
     let axes = args.axes.resolve().map_err(Failure::Usage)?;
     let head = args.task.resolve()?;
-    let preprocessing = args.preprocess.resolve_for(&args.quantized, args.print.quiet)?;
+    let (preprocessing, sidecar) = args.preprocess.resolve_for(&args.quantized)?;
     check_report(args.report.as_deref()).map_err(Failure::Usage)?;
     models.into_iter().try_for_each(|model| ensure_readable(model))?;
     let (labels, boxes) = read_labels(args.labels.as_ref(), &args.data)?;
@@ -113,8 +113,8 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
     let read = |visit: &mut dyn FnMut(RunFile)| {
         models.into_iter().flat_map(|model| RunFile::read_model("model", model)).for_each(&mut *visit);
         data::files(&args.data, &mut |path| visit(RunFile::new("evaluation data", path)));
-        let sidecar = Sidecar::beside(&args.quantized).map(|_| args.quantized.with_extension("json"));
-        let others = sidecar.map(|path| RunFile::new("sidecar", &path)).into_iter();
+        let beside = Sidecar::beside(&args.quantized).map(|_| args.quantized.with_extension("json"));
+        let others = beside.map(|path| RunFile::new("sidecar", &path)).into_iter();
         let others = others.chain(args.labels.as_ref().map(|path| RunFile::new("labels", path)));
         others.chain(args.preprocess.file()).chain(args.task.file()).for_each(visit);
     };
@@ -134,6 +134,9 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
         threads: args.samples.threads.n(),
     };
     let compared = compare(&request, &|stage, n| Bar::new(n, stage.to_string(), quiet).tick())?;
+    if let Some(sidecar) = sidecar.filter(|_| !quiet && compared.preprocessing.is_some()) {
+        print::preprocessing_from(&sidecar);
+    }
     let results = ComparisonResults {
         missed: compared.missed(&gates),
         outputs: report::outputs(&compared),

@@ -83,7 +83,7 @@ pub(super) fn run(args: &EvalArgs) -> Result<Exit, Failure> {
     let gates =
         args.fail_under.iter().map(|text| gate(text)).collect::<Result<Vec<MetricBound>>>().map_err(Failure::Usage)?;
     let head = args.task.resolve()?;
-    let preprocessing = args.preprocess.resolve_for(&args.model, args.print.quiet)?;
+    let (preprocessing, sidecar) = args.preprocess.resolve_for(&args.model)?;
     ensure_readable(&args.model)?;
     let (labels, boxes) = read_labels(args.labels.as_ref(), &args.data)?;
     data::ensure_found(&args.data, data::BadEntries::Refused)?;
@@ -102,6 +102,9 @@ pub(super) fn run(args: &EvalArgs) -> Result<Exit, Failure> {
         threads: args.samples.threads.n(),
     };
     let evaluated = evaluate(&request, &|stage, n| Bar::new(n, stage.to_string(), quiet).tick())?;
+    if let Some(sidecar) = sidecar.filter(|_| !quiet && evaluated.comparison.preprocessing.is_some()) {
+        print::preprocessing_from(&sidecar);
+    }
     let missed = evaluated.missed(&gates);
     let report = evaluation(&evaluated);
     let warnings = &evaluated.comparison.warnings;

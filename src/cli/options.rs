@@ -2,7 +2,6 @@
 //!
 //! Groups with their own heading come last in a command's arguments: the help lists later options under that heading.
 
-use super::print::err;
 use super::{Failure, complete};
 use crate::backends;
 use crate::data::{Color, Crop, Filter, Layout, PRESETS, Preprocessing, Resize, parse_number, parse_option};
@@ -19,7 +18,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Display order in the help of options that few users need: after all others.
 pub const RARE: usize = 100;
@@ -100,15 +99,19 @@ impl PreprocessArgs {
     }
 
     /// Returns the given preprocessing or, if no option is given, that of the calibration of `quantized` by its sidecar,
-    /// which is said on stderr unless `quiet`.
-    pub(super) fn resolve_for(&self, quantized: &Path, quiet: bool) -> Result<Preprocessing, Failure> {
+    /// with the path of the sidecar.
+    pub(super) fn resolve_for(&self, quantized: &Path) -> Result<(Preprocessing, Option<PathBuf>), Failure> {
         let given = self.resolve()?;
-        let of_sidecar = Some(quantized).filter(|_| given == Preprocessing::default());
-        let Some(of_sidecar) = of_sidecar.and_then(Sidecar::preprocessing_of) else { return Ok(given) };
-        if !quiet {
-            err!("the preprocessing is that of `{}`", quantized.with_extension("json").display());
+        if given != Preprocessing::default() {
+            return Ok((given, None));
         }
-        Ok(of_sidecar)
+        let sidecar = Sidecar::beside(quantized).filter(|sidecar| sidecar.is_sidecar_of(quantized));
+        let options = sidecar.and_then(|sidecar| sidecar.calibration.preprocessing_options);
+        let of_sidecar = options.and_then(|options| serde_json::from_value(options).ok());
+        Ok(match of_sidecar {
+            Some(of_sidecar) => (of_sidecar, Some(quantized.with_extension("json"))),
+            None => (given, None),
+        })
     }
 }
 
@@ -430,7 +433,7 @@ pub struct MixedArgs {
     /// Raise precision until every output has this SQNR, in dB
     #[arg(long, value_name = "DB", group = "goal", value_parser = parse_number, allow_hyphen_values = true)]
     target_sqnr: Option<f64>,
-    /// Raise precision until every output reaches a figure, such as overlap=0.95
+    /// Raise precision until each output reaches a figure: overlap=0.95
     #[arg(long, value_name = "NAME=VALUE", group = "goal", add = complete::metrics())]
     target: Option<String>,
     /// Raise precision until at most this share of samples changes class

@@ -11,6 +11,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
+use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -66,6 +67,11 @@ macro_rules! err {
 /// Prints an error, and each of its hints on its own line.
 pub fn error(error: &anyhow::Error) {
     STDERR.lines(&format!("error: {}", explain_with_hint(error)));
+}
+
+/// Says which sidecar the preprocessing of images is from.
+pub fn preprocessing_from(sidecar: &Path) {
+    err!("the preprocessing is that of `{}`", sidecar.display());
 }
 
 /// Prints missed gates, and a hint where no output has the metric. `unlabeled` are the metrics that need labels, if

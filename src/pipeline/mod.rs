@@ -38,8 +38,7 @@ use crate::onnx::proto::{GraphProto, ModelProto};
 use crate::onnx::value_info::ValueInfos;
 use crate::place::{FloatCause, Placement, SELECTION, SKIP_SMALL_MATMULS, Selection, WideNodes, is_transformer, place};
 use crate::plan::{
-    Decided, Observers, QuantPlan, decide, narrow_tensors, off_grid, warning_of_negligible, warning_of_off_grid,
-    warning_of_unlike,
+    Decided, Observers, QuantPlan, decide, narrow_tensors, off_grid, warning_of_off_grid, warning_of_unlike,
 };
 use crate::prepare::{PreparedGraph, prepare_file, raise_opset};
 use crate::progress::Progress;
@@ -476,7 +475,6 @@ fn add_warnings(planned: &mut PlannedModel, calibration: &CalibrationStatistics,
     let PlannedModel { model, placement, plan, warnings, .. } = planned;
     let skipped = calibration.skipped.iter().map(|reason| format!("skipped sample: {reason}"));
     warnings.splice(0..0, skipped);
-    warnings.extend(warning_of_negligible(&plan.weights));
     warnings.extend(warning_of_unlike(model.graph()?, placement, plan));
     for pattern in selection.unmatched(model.graph()?) {
         let graph = model.graph()?;

@@ -22,7 +22,7 @@ pub use mask::Mask;
 pub use off_grid::{off_grid, warning as warning_of_off_grid};
 pub use pairs::Pairs;
 pub use unlike::{narrow_tensors, warning as warning_of_unlike};
-pub use weight::{round, share, warning as warning_of_negligible};
+pub use weight::{round, share};
 
 use crate::observers::{self, Observer, pot_search};
 use crate::onnx::proto::GraphProto;

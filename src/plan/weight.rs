@@ -3,7 +3,7 @@
 use super::block::least_error;
 use super::mask::Mask;
 use super::{Pairs, PlannedActivation, PlannedWeight, params_for};
-use crate::diag::{WithHint, count};
+use crate::diag::WithHint;
 use crate::observers::{self, Observer};
 use crate::onnx::node;
 use crate::onnx::proto::GraphProto;
@@ -145,25 +145,6 @@ fn planned(
     };
     widen_for_pairs(graph, &values, &mut planned);
     Ok(planned)
-}
-
-/// Returns a warning about weights with negligible slices; `None` without such weights.
-pub fn warning(weights: &[PlannedWeight]) -> Option<String> {
-    let mut found = weights.iter().filter(|weight| !weight.negligible.is_empty() && weight.params.len() > 1);
-    let PlannedWeight { quantizer, params, negligible, .. } = found.next()?;
-    let slices = if quantizer.block.is_some() { "blocks" } else { "channels" };
-    let others = match found.count() {
-        0 => String::new(),
-        n => format!(", and {} {} such {slices}", count(n, "other initializer"), if n == 1 { "has" } else { "have" }),
-    };
-    Some(format!(
-        "initializer `{}`: all values are zero or nearly zero in {} of {} {slices} (first: {}){others}; these get the median scale \
-         of the others",
-        quantizer.tensor,
-        negligible.len(),
-        params.len(),
-        negligible[0],
-    ))
 }
 
 /// Returns range and parameters for the given values; for no values, those of a range of width 0.

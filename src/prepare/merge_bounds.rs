@@ -19,18 +19,18 @@ pub const MERGE_BOUNDS: Pass = Pass { run };
 
 /// Lower and upper bound of values.
 #[derive(Clone, Copy)]
-struct Bounds {
+struct ValueBounds {
     low: f32,
     high: f32,
 }
 
-impl Bounds {
-    const NONE: Bounds = Bounds { low: f32::NEG_INFINITY, high: f32::INFINITY };
+impl ValueBounds {
+    const NONE: ValueBounds = ValueBounds { low: f32::NEG_INFINITY, high: f32::INFINITY };
 
     /// Returns the bounds of values that are bounded by `self` and then by `next`.
-    fn then(self, next: Bounds) -> Bounds {
+    fn then(self, next: ValueBounds) -> ValueBounds {
         let bound = |x: f32| x.max(next.low).min(next.high);
-        Bounds { low: bound(self.low), high: bound(self.high) }
+        ValueBounds { low: bound(self.low), high: bound(self.high) }
     }
 
     fn is_relu(self) -> bool {
@@ -42,7 +42,7 @@ impl Bounds {
 struct Chain {
     nodes: Vec<usize>,
     input: String,
-    bounds: Bounds,
+    bounds: ValueBounds,
 }
 
 fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
@@ -117,7 +117,7 @@ fn chains(graph: &GraphProto) -> Vec<Chain> {
 }
 
 /// Returns the position of the input that a node bounds, and its bounds; `None` for other nodes and unknown bounds.
-fn bounds_of(index: &GraphIndex, ranks: &HashMap<&str, usize>, node: &NodeProto) -> Option<(usize, Bounds)> {
+fn bounds_of(index: &GraphIndex, ranks: &HashMap<&str, usize>, node: &NodeProto) -> Option<(usize, ValueBounds)> {
     if !node::is_standard(node) || node.output.len() != 1 {
         return None;
     }
@@ -128,14 +128,14 @@ fn bounds_of(index: &GraphIndex, ranks: &HashMap<&str, usize>, node: &NodeProto)
         _ => None,
     };
     let one = |bound: f32| match node.op_type() {
-        "Max" => Bounds { low: bound, ..Bounds::NONE },
-        _ => Bounds { high: bound, ..Bounds::NONE },
+        "Max" => ValueBounds { low: bound, ..ValueBounds::NONE },
+        _ => ValueBounds { high: bound, ..ValueBounds::NONE },
     };
     match (node.op_type(), node.input.len()) {
-        ("Relu", 1) => Some((0, Bounds { low: 0.0, ..Bounds::NONE })),
+        ("Relu", 1) => Some((0, ValueBounds { low: 0.0, ..ValueBounds::NONE })),
         ("Clip", _) => {
             let (low, high) = index.clip_bounds(node)?;
-            let bounds = Bounds { low: low.unwrap_or(f32::NEG_INFINITY), high: high.unwrap_or(f32::INFINITY) };
+            let bounds = ValueBounds { low: low.unwrap_or(f32::NEG_INFINITY), high: high.unwrap_or(f32::INFINITY) };
             (!node.input.first()?.is_empty()).then_some((0, bounds))
         }
         ("Max" | "Min", 2) => match [scalar(0), scalar(1)] {

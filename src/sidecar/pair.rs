@@ -2,7 +2,6 @@
 //! own model beside the sidecar of another run, or the reverse.
 
 use super::schema::Sidecar;
-use crate::data::Preprocessing;
 use crate::onnx::sha256;
 use std::path::Path;
 
@@ -10,13 +9,6 @@ impl Sidecar {
     /// Reads the sidecar beside a quantized model; `None` if no sidecar can be read there.
     pub fn beside(model: &Path) -> Option<Sidecar> {
         Sidecar::read(&model.with_extension("json")).ok()
-    }
-
-    /// Returns the preprocessing of the calibration of the quantized model, if the sidecar beside it belongs to it and
-    /// holds the options.
-    pub fn preprocessing_of(model: &Path) -> Option<Preprocessing> {
-        let sidecar = Sidecar::beside(model).filter(|sidecar| sidecar.is_sidecar_of(model))?;
-        serde_json::from_value(sidecar.calibration.preprocessing_options?).ok()
     }
 
     /// Whether this is the sidecar of the model at `model`. True if an earlier version of mqq wrote it without a hash.

@@ -20,7 +20,8 @@ use anyhow::{Context, Result, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Tunes the plan with the methods of the options, or only measures it where there are none. `known` is an earlier
-/// evaluation of the plan. Without data nothing is tuned. A graph that cannot be run node by node keeps its plan, with a warning.
+/// evaluation of the plan. Without data nothing is tuned. A graph that cannot be run node by node keeps its plan, with a
+/// warning if there are methods.
 ///
 /// # Errors
 /// If a sample cannot be loaded, or the user's task or head does not fit the network.
@@ -53,7 +54,9 @@ pub fn tune_planned(setup: Setup, planned: &mut PlannedModel, known: Option<&Eva
     });
     match tuned {
         Err(error) if !error.is::<HeadMismatch>() => {
-            planned.warnings.push(format!("tuning skipped: {error:#}"));
+            if !methods.is_empty() {
+                planned.warnings.push(format!("tuning skipped: {error:#}"));
+            }
             Ok(None)
         }
         tuned => tuned,
