@@ -442,7 +442,7 @@ pub struct MixedArgs {
     /// Choose weight types with at most this many bits on average
     #[arg(long, value_name = "BITS", group = "goal", value_parser = parse_number, allow_hyphen_values = true)]
     bits_budget: Option<f64>,
-    /// Precision of raised layers, one of the table's `mixed` [default: widest]
+    /// Precision of raised layers in the table's `mixed` [default: widest]
     #[arg(long, value_name = "NAME", requires = "goal")]
     raise_to: Option<String>,
 }
