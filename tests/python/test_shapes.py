@@ -77,7 +77,7 @@ def calibrate(path, data, output, *options):
 def test_observed_ranges_are_those_of_all_samples(name, tmp_path):
     path, data, samples = build(name, tmp_path)
     sidecar = calibrate(path, data, tmp_path / "out.onnx", "--effort", "0")
-    assert sidecar["schema_version"] == "3.3" and sidecar["calibration"]["n_samples"] == len(samples)
+    assert sidecar["schema_version"] == "3.4" and sidecar["calibration"]["n_samples"] == len(samples)
     largest = {key: list(array.shape) for key, array in max(samples, key=lambda s: next(iter(s.values())).size).items()}
     assert {i["name"]: i["shape"] for i in sidecar["calibration"]["inputs"]} == largest
     for record in sidecar["calibration"]["inputs"]:
