@@ -1,9 +1,9 @@
-//! Computes nodes whose inputs are all initializers, and arithmetic on dimensions that are fixed.
+//! Computes nodes whose inputs are all initializers.
 //!
 //! The engine runs each such node once, and the node's outputs become initializers. A weight that the network
 //! transposes, splits or scales at run time becomes a constant weight, and a normalization in single operators gets
-//! constant factors. Exporters with an open batch compute the ends of such a Slice from the last dimension of a tensor,
-//! which is fixed. A node stays if
+//! constant factors. Exporters with an open batch compute the ends of a Slice of a weight from the last dimension of a
+//! tensor, which is fixed: such ends count as initializers. A node stays if
 //!
 //! 1. it produces an output of the graph, has a subgraph, belongs to another domain than ONNX's, or draws random
 //!    numbers;
@@ -16,7 +16,7 @@
 
 use super::{Change, FLOAT16, Pass, is_cast_to_float};
 use crate::engine::{Parsed, Value};
-use crate::onnx::graph::{GraphIndex, drop_unused};
+use crate::onnx::graph::{GraphIndex, drop_unused, names_read};
 use crate::onnx::inputs::{Shapes, inputs_of, is_open};
 use crate::onnx::node;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
@@ -48,16 +48,12 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     let mut computed: HashMap<String, TensorProto> = HashMap::new();
     let mut folded = BTreeSet::new();
     for (node_idx, node) in graph.node.iter().enumerate().filter(|(_, node)| may_fold(&index, node)) {
-        let of_shape = |name: &String| of_shapes.get(name)?.to_proto(name).ok();
-        let known: Option<Vec<TensorProto>> =
-            node.output.iter().filter(|name| !name.is_empty()).map(of_shape).collect();
-        if let Some(outputs) = known.filter(|outputs| is_as_expected(&value_info, outputs, &[], false)) {
-            computed.extend(outputs.into_iter().map(|output| (output.name().to_string(), output)));
-            folded.insert(node_idx);
-            continue;
-        }
         let names: BTreeSet<&String> = node.input.iter().filter(|name| !name.is_empty()).collect();
-        let operands = names.into_iter().map(|name| stored(name).or_else(|| computed.get(name)));
+        // The ends of a Slice of a weight.
+        let of_slice = names.iter().filter(|name| node.op_type() == "Slice" && node.input.first() != Some(*name));
+        let ends: Vec<TensorProto> = of_slice.filter_map(|name| of_shapes.get(*name)?.to_proto(name).ok()).collect();
+        let end = |name: &str| ends.iter().find(|end| end.name() == name);
+        let operands = names.into_iter().map(|name| stored(name).or_else(|| computed.get(name)).or_else(|| end(name)));
         let Some(operands) = operands.collect::<Option<Vec<&TensorProto>>>() else { continue };
         let outputs = match node.op_type() == "BatchNormalization" && node::trains(node) {
             true => normalized(&index, node, &operands),
@@ -72,6 +68,7 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     if folded.is_empty() {
         return Ok(Vec::new());
     }
+    let n_folded = folded.len();
     let graph = model.graph_mut()?;
     let mut tensors = Vec::new();
     for (node_idx, node) in std::mem::take(&mut graph.node).into_iter().enumerate() {
@@ -82,8 +79,37 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
         graph.initializer.extend(node.output.iter().filter_map(|name| computed.remove(name)));
         tensors.extend(node.input.into_iter().chain(node.output));
     }
+    tensors.extend(drop_dead(graph, tensors.iter().cloned().collect()));
     drop_unused(graph, tensors);
-    Ok(vec![Change::FoldedConstants(folded.len())])
+    Ok(vec![Change::FoldedConstants(n_folded)])
+}
+
+/// Removes the nodes in front of the tensors `freed` that nothing reads any more. Returns the tensors that these nodes
+/// read.
+fn drop_dead(graph: &mut GraphProto, mut freed: BTreeSet<String>) -> BTreeSet<String> {
+    let mut readers: HashMap<String, usize> = HashMap::new();
+    for node in &graph.node {
+        names_read(node).into_iter().for_each(|name| *readers.entry(name.to_string()).or_default() += 1);
+    }
+    for output in &graph.output {
+        *readers.entry(output.name().to_string()).or_default() += 1;
+    }
+    let (mut kept, mut read) = (Vec::with_capacity(graph.node.len()), BTreeSet::new());
+    for node in std::mem::take(&mut graph.node).into_iter().rev() {
+        let is_read = |output: &String| readers.get(output).is_some_and(|n| *n > 0);
+        if !node.output.iter().any(|output| freed.contains(output)) || node.output.iter().any(is_read) {
+            kept.push(node);
+            continue;
+        }
+        for name in names_read(&node) {
+            readers.entry(name.to_string()).and_modify(|n| *n -= 1);
+            freed.insert(name.to_string());
+            read.insert(name.to_string());
+        }
+    }
+    kept.reverse();
+    graph.node = kept;
+    read
 }
 
 /// Returns small tensors whose values follow from fixed dimensions of the inputs, whatever the open dimensions are;
