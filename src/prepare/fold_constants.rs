@@ -23,6 +23,7 @@ use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use crate::onnx::tensor;
 use crate::onnx::value_info::ValueInfos;
 use anyhow::{Context, Result, bail, ensure};
+use std::cell::LazyCell;
 use std::collections::{BTreeSet, HashMap};
 
 /// The pass; see the module's documentation.
@@ -44,16 +45,18 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     let index = GraphIndex::new(graph);
     let inputs: BTreeSet<&str> = graph.input.iter().map(|input| input.name()).collect();
     let stored = |name: &str| index.initializer(name).filter(|_| !inputs.contains(name));
-    let of_shapes = values_of_shapes(model);
+    let of_shapes = LazyCell::new(|| values_of_shapes(model));
     let mut computed: HashMap<String, TensorProto> = HashMap::new();
     let mut folded = BTreeSet::new();
     for (node_idx, node) in graph.node.iter().enumerate().filter(|(_, node)| may_fold(&index, node)) {
         let names: BTreeSet<&String> = node.input.iter().filter(|name| !name.is_empty()).collect();
+        let constant = |name: &String| stored(name).or_else(|| computed.get(name));
+        let cuts_constant = node.op_type() == "Slice" && node.input.first().and_then(constant).is_some();
         // The ends of a Slice of a weight.
-        let of_slice = names.iter().filter(|name| node.op_type() == "Slice" && node.input.first() != Some(*name));
-        let ends: Vec<TensorProto> = of_slice.filter_map(|name| of_shapes.get(*name)?.to_proto(name).ok()).collect();
+        let ends = names.iter().filter(|name| cuts_constant && constant(name).is_none());
+        let ends: Vec<TensorProto> = ends.filter_map(|name| of_shapes.get(*name)?.to_proto(name).ok()).collect();
         let end = |name: &str| ends.iter().find(|end| end.name() == name);
-        let operands = names.into_iter().map(|name| stored(name).or_else(|| computed.get(name)).or_else(|| end(name)));
+        let operands = names.into_iter().map(|name| constant(name).or_else(|| end(name)));
         let Some(operands) = operands.collect::<Option<Vec<&TensorProto>>>() else { continue };
         let outputs = match node.op_type() == "BatchNormalization" && node::trains(node) {
             true => normalized(&index, node, &operands),
@@ -70,7 +73,7 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     }
     let n_folded = folded.len();
     let graph = model.graph_mut()?;
-    let mut tensors = Vec::new();
+    let mut tensors = BTreeSet::new();
     for (node_idx, node) in std::mem::take(&mut graph.node).into_iter().enumerate() {
         if !folded.contains(&node_idx) {
             graph.node.push(node);
@@ -79,13 +82,13 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
         graph.initializer.extend(node.output.iter().filter_map(|name| computed.remove(name)));
         tensors.extend(node.input.into_iter().chain(node.output));
     }
-    tensors.extend(drop_dead(graph, tensors.iter().cloned().collect()));
-    drop_unused(graph, tensors);
+    let freed = drop_dead(graph, tensors);
+    drop_unused(graph, freed);
     Ok(vec![Change::FoldedConstants(n_folded)])
 }
 
-/// Removes the nodes in front of the tensors `freed` that nothing reads any more. Returns the tensors that these nodes
-/// read.
+/// Removes the nodes in front of the tensors `freed` that nothing reads any more. Returns these tensors and those that the
+/// nodes read.
 fn drop_dead(graph: &mut GraphProto, mut freed: BTreeSet<String>) -> BTreeSet<String> {
     let mut readers: HashMap<String, usize> = HashMap::new();
     for node in &graph.node {
@@ -94,7 +97,7 @@ fn drop_dead(graph: &mut GraphProto, mut freed: BTreeSet<String>) -> BTreeSet<St
     for output in &graph.output {
         *readers.entry(output.name().to_string()).or_default() += 1;
     }
-    let (mut kept, mut read) = (Vec::with_capacity(graph.node.len()), BTreeSet::new());
+    let mut kept = Vec::with_capacity(graph.node.len());
     for node in std::mem::take(&mut graph.node).into_iter().rev() {
         let is_read = |output: &String| readers.get(output).is_some_and(|n| *n > 0);
         if !node.output.iter().any(|output| freed.contains(output)) || node.output.iter().any(is_read) {
@@ -104,12 +107,11 @@ fn drop_dead(graph: &mut GraphProto, mut freed: BTreeSet<String>) -> BTreeSet<St
         for name in names_read(&node) {
             readers.entry(name.to_string()).and_modify(|n| *n -= 1);
             freed.insert(name.to_string());
-            read.insert(name.to_string());
         }
     }
     kept.reverse();
     graph.node = kept;
-    read
+    freed
 }
 
 /// Returns small tensors whose values follow from fixed dimensions of the inputs, whatever the open dimensions are;

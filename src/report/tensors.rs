@@ -139,15 +139,14 @@ fn advice(tensor: &ComparedTensor, next: Option<&ComparedTensor>) -> Option<Swit
     let name = &tensor.about.tensor;
     let saturated = tensor.saturated_percent().unwrap_or_default();
     let (is_of_range, crest) = (tensor.is_of_range(), tensor.crest());
-    let too_wide = tensor.range_over_values().filter(|ratio| *ratio > WIDE_RANGE && ratio.is_finite());
+    let ratio = tensor.range_over_values().filter(|ratio| ratio.is_finite()).unwrap_or_default();
     let advice = |option, value: &str, reason| Some(SwitchAdvice { option, value: value.to_string(), reason });
     match &tensor.about.layer {
         _ if is_of_range && saturated > SATURATED_PERCENT => {
             let reason = format!("{saturated:.2} % of the values of `{name}` lie beyond its range");
             advice("--observer", "max", reason)
         }
-        _ if is_of_range && too_wide.is_some() => {
-            let ratio = too_wide.unwrap_or_default();
+        _ if is_of_range && ratio > WIDE_RANGE => {
             let reason = format!(
                 "the range of `{name}` is {ratio:.0} times as large as its values here: calibration saw other data or \
                  another preprocessing"
