@@ -20,8 +20,9 @@ pub fn text(results: &[Value]) -> String {
     text + "</testsuites>\n"
 }
 
+/// Returns the time of the quantization and of the gates, in seconds.
 fn seconds(result: &Value) -> f64 {
-    result["summary"]["seconds"].as_f64().unwrap_or(0.0)
+    [&result["summary"]["seconds"], &result["gates_seconds"]].into_iter().filter_map(Value::as_f64).sum()
 }
 
 /// Returns the attributes with the numbers of cases and the time in seconds.

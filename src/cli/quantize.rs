@@ -270,6 +270,12 @@ fn quantize(args: &QuantizeArgs, request: &Request, paths: &RunPaths) -> Result<
     let mut lines = report::calibration(&outcome, &request.scheme.name, &effort(request));
     let details = if args.verbose { report::details(&outcome) } else { Vec::new() };
     let mut summary = Summary::new(&outcome, &request.scheme.name, 0.0);
+    if paths.are_mixed() {
+        let (model, sidecar) = (paths.output.display(), paths.sidecar.display());
+        summary.warnings.push(format!(
+            "`{model}` and `{sidecar}` were of two different runs, as after a killed run: both are replaced"
+        ));
+    }
     if args.strict && !summary.warnings.is_empty() {
         let strict = Strict { model: paths.model.display().to_string(), warnings: summary.warnings };
         return Err(anyhow::Error::new(strict).hint("without --strict, the model is written despite warnings"));
@@ -296,12 +302,6 @@ fn quantize(args: &QuantizeArgs, request: &Request, paths: &RunPaths) -> Result<
     if let Some(path) = &paths.report {
         let document = report::of_sidecar(&read);
         staged.add(report::format_of(path)?.render(&document)?.as_bytes(), path)?;
-    }
-    if paths.are_mixed() {
-        let (model, sidecar) = (paths.output.display(), paths.sidecar.display());
-        summary.warnings.push(format!(
-            "`{model}` and `{sidecar}` were of two different runs, as after a killed run: both are replaced"
-        ));
     }
     staged.commit()?;
     summary.seconds = start.elapsed().as_secs_f64();

@@ -355,7 +355,9 @@ fn one(at: usize, entry: &Entry, threads: usize, process: &AtomicU32) -> Finishe
         }
     };
     for result in results.iter_mut().filter(|_| !entry.gates.is_empty()) {
+        let start = Instant::now();
         let of_gates = gates(entry, result, &threads, process, &mut messages);
+        result["gates_seconds"] = json!(start.elapsed().as_secs_f64());
         exit = worse(exit, of_gates);
     }
     FinishedJob { at, results, exit, messages, seconds: start.elapsed().as_secs_f64(), peak }
@@ -411,6 +413,9 @@ fn gates(entry: &Entry, result: &mut Value, threads: &str, process: &AtomicU32, 
         Err(error) => ("failed", text_of(&error), Exit::Failed),
     };
     (result["status"], result["error"]) = (json!(status), json!(error));
+    if status == "missed" {
+        result["hint"] = json!("`mqq compare --tensors` shows which tensors lose most; docs/troubleshooting.md");
+    }
     exit
 }
 
