@@ -54,7 +54,9 @@ pub fn read_yaml(path: &Path) -> Result<String> {
 fn check_yaml(text: &str) -> Result<()> {
     // The parser's time grows with the square of the depth, so brackets and dashes are counted first.
     let mut depth = 0usize;
-    for (line_idx, line) in text.lines().enumerate() {
+    // The line of a comment. With a quote, it may be the end of a text of several lines.
+    let is_comment = |line: &str| line.trim_start().starts_with('#') && !line.contains(['"', '\'']);
+    for (line_idx, line) in text.lines().enumerate().filter(|(_, line)| !is_comment(line)) {
         for byte in line.bytes() {
             match byte {
                 b'[' | b'{' => depth += 1,

@@ -1,7 +1,7 @@
 //! Ends a run that cannot continue and cannot return an error: memory is exhausted, or a mapped file became shorter.
 //!
 //! The run prints a message, deletes its temporary files, and exits with code 1. A signal that ends the run also
-//! deletes the temporary files. A failed allocation is never returned as an error: a caller could continue with less,
+//! deletes the temporary files, and ends the processes that the run has started. A failed allocation is never returned as an error: a caller could continue with less,
 //! and the written model would then depend on the free memory.
 
 use std::cell::Cell;
@@ -17,6 +17,8 @@ static REPORT: OnceLock<Report> = OnceLock::new();
 static PLACE: Mutex<String> = Mutex::new(String::new());
 /// Temporary files that exist.
 static TEMPORARY: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+/// IDs of the processes that the run has started and that have not ended.
+static PROCESSES: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 /// Whether a thread has begun to end the run.
 static ENDS: AtomicBool = AtomicBool::new(false);
 /// Memory for the message, freed when no other memory is left.
@@ -48,8 +50,8 @@ pub fn install(report: Report) {
     end_by_signals();
 }
 
-/// Starts a thread that waits for SIGINT, SIGTERM and SIGHUP. On a signal, it deletes the temporary files and lets the
-/// signal end the process. It is a thread because a handler may do little. Threads that start later inherit the mask. A
+/// Starts a thread that waits for SIGINT, SIGTERM and SIGHUP. On a signal, it deletes the temporary files, passes the
+/// signal on to the processes that the run has started, and lets it end this process. It is a thread because a handler may do little. Threads that start later inherit the mask. A
 /// signal that the caller ignores, as under `nohup`, stays ignored.
 #[cfg(unix)]
 fn end_by_signals() {
@@ -73,6 +75,9 @@ fn end_by_signals() {
         // SAFETY: the signals of the mask are blocked; the default action of each ends the process.
         unsafe {
             while libc::sigwait(&raw const mask, &raw mut signal) != 0 {}
+            if let Ok(processes) = PROCESSES.lock() {
+                processes.iter().for_each(|&process| _ = libc::kill(process as libc::pid_t, signal));
+            }
             if let Ok(files) = TEMPORARY.lock() {
                 files.iter().for_each(|file| drop(std::fs::remove_file(file)));
                 libc::signal(signal, libc::SIG_DFL);
@@ -107,6 +112,16 @@ pub fn add_temporary(path: &Path) {
 /// Removes the temporary files that no longer exist from the registered ones.
 pub fn forget_temporary() {
     TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner).retain(|path| path.exists());
+}
+
+/// Registers a process that the run has started.
+pub fn add_process(process: u32) {
+    PROCESSES.lock().unwrap_or_else(PoisonError::into_inner).push(process);
+}
+
+/// Removes a process that has ended.
+pub fn forget_process(process: u32) {
+    PROCESSES.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| *other != process);
 }
 
 /// Counts a block of `size` bytes before it is allocated. Ends the run if all blocks together would exceed the

@@ -471,6 +471,9 @@ fn errors_of_the_engine_name_the_node() {
         behind("ConstantOfShape", &["huge"], &[]),
         behind("Expand", &["a", "huge"], &[]),
         behind("Pad", &["a", "pads"], &[]),
+        behind("OneHot", &["a", "far", "odd"], &[("axis", Attr::Int(-7))]),
+        behind("LayerNormalization", &["a", "wide"], &[("axis", Attr::Int(-7))]),
+        behind("LayerNormalization", &["a", "wide"], &[("axis", Attr::Int(1 << 40))]),
         behind("MaxPool", &["a"], &[("kernel_shape", Attr::Ints(vec![2, 2])), ("pads", Attr::Ints(vec![1 << 40; 4]))]),
     ];
     for (k, model) in cases.iter().enumerate() {
@@ -553,11 +556,19 @@ fn names_do_not_control_the_terminal() {
 fn texts_are_limited_in_depth_and_expansion() {
     let folder = TempDir::new().unwrap();
     let at = |name: &str| folder.path().join(name);
+    // Brackets in a comment do not count.
+    let commented = at("commented.yaml");
+    fs::write(&commented, format!("# {}\nscale: 0.00392\n", "[".repeat(100))).unwrap();
+    let args = ["calibrate", "-b", "tensorrt", "--effort", "0", "--data"];
+    let out = at("q.onnx");
+    let ran = run(mqq().args(args).arg(images()).arg("--preprocess").arg(&commented).arg("-o").arg(out).arg(digits()));
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
     let bomb: String =
         (1..10).map(|k| format!("a{k}: &a{k} [{}]\n", vec![format!("*a{}", k - 1); 10].join(", "))).collect();
     let cases = [
         (format!("x: {}", "[".repeat(100_000)), "nested deeper than 64 levels"),
         (format!("x: {}", "{a: ".repeat(3_000)), "nested deeper than 64 levels"),
+        (format!("x: \"\n# \": {}", "[".repeat(3_000)), "nested deeper than 64 levels"),
         ("- ".repeat(100_000) + "x", "nested deeper than 64 levels"),
         (format!("a0: &a0 [x, x]\n{bomb}"), "more than 100000 values with its aliases expanded"),
         ("#".repeat(2 << 20), "expected at most 1048576"),

@@ -401,7 +401,7 @@ fn statistics_are_shown_and_compared() {
     assert!(lines[2].starts_with("distance range ") && lines[2].ends_with(" tensor"), "{text}");
     let different = json(mqq().args(["stats", "diff", "--limit", "2"]).arg(&one).arg(&bgr));
     let different = different["differences"].as_array().unwrap();
-    assert_eq!(different.len(), 2);
+    assert_eq!(different.len(), same["differences"].as_array().unwrap().len());
     assert!(different[0]["distance"].as_f64().unwrap() > 0.2, "{different:?}");
 }
 

@@ -107,11 +107,12 @@ impl PreprocessArgs {
         }
         let sidecar = Sidecar::beside(quantized).filter(|sidecar| sidecar.is_sidecar_of(quantized));
         let options = sidecar.and_then(|sidecar| sidecar.calibration.preprocessing_options);
-        let of_sidecar = options.and_then(|options| serde_json::from_value(options).ok());
-        Ok(match of_sidecar {
-            Some(of_sidecar) => (of_sidecar, Some(quantized.with_extension("json"))),
-            None => (given, None),
-        })
+        let Some(options) = options else { return Ok((given, None)) };
+        let path = quantized.with_extension("json");
+        let of_sidecar = serde_json::from_value(options).with_context(|| {
+            format!("`{}`: `calibration.preprocessing_options` is not a preprocessing", path.display())
+        });
+        Ok((of_sidecar.map_err(|error| error.hint("give the options of preprocessing"))?, Some(path)))
     }
 }
 

@@ -111,7 +111,7 @@ pub(super) use {err, out};
 pub fn answer(answer: &clap::Error) -> Exit {
     let stream = if answer.use_stderr() { &STDERR } else { &STDOUT };
     // The parser repeats arguments without escaping them, and its own colors are escape sequences.
-    match std::env::args().any(|arg| arg.chars().any(is_unprintable)) {
+    match std::env::args_os().any(|arg| arg.to_string_lossy().chars().any(is_unprintable)) {
         true => stream.line(format_args!("{}", answer.to_string().split("\n\n").next().unwrap_or_default())),
         false => stream.attempt(|_| answer.print()),
     }

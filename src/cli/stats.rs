@@ -2,6 +2,7 @@
 
 use super::collect::read;
 use super::files::ensure_readable;
+use super::options::whole;
 use super::print::{self, out};
 use super::{Failure, complete};
 use crate::diag::{Exit, count};
@@ -70,8 +71,8 @@ pub struct DiffArgs {
     /// Another file of statistics
     #[arg(value_name = "OTHER")]
     other: PathBuf,
-    /// Maximum number of tensors
-    #[arg(long, value_name = "N", default_value = "20")]
+    /// Maximum number of printed tensors; --json has all
+    #[arg(long, value_name = "N", default_value = "20", value_parser = whole)]
     limit: usize,
     /// Print JSON on stdout
     #[arg(long)]
@@ -183,11 +184,11 @@ fn diff(args: &DiffArgs) -> Result<Exit, Failure> {
     let n_tensors = differences.len();
     let differs = |it: &&TensorDifference| it.distance != 0.0 || it.observed[0] != it.observed[1];
     let n_different = differences.iter().filter(differs).count();
-    differences.truncate(args.limit);
     if args.json {
         print::object(DifferencesReport { differences })?;
         return Ok(Exit::Done);
     }
+    differences.truncate(args.limit);
     if n_different == 0 {
         out!("equal: {} with the same values", count(n_tensors, "tensor"));
         return Ok(Exit::Done);

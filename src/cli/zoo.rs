@@ -450,7 +450,9 @@ fn program(arguments: &[String], process: &AtomicU32) -> Result<ProgramRan> {
     command.args(arguments).args(["--json", "--quiet"]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().context("a run for one model cannot be started")?;
-    process.store(child.id(), Ordering::Relaxed);
+    let id = child.id();
+    guard::add_process(id);
+    process.store(id, Ordering::Relaxed);
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let (stdout, stderr) = std::thread::scope(|scope| {
         let stderr = scope.spawn(|| everything(stderr));
@@ -458,6 +460,7 @@ fn program(arguments: &[String], process: &AtomicU32) -> Result<ProgramRan> {
     });
     let ended = child.wait4();
     process.store(0, Ordering::Relaxed);
+    guard::forget_process(id);
     let ended = ended.context("the exit status of a run for one model is not known")?;
     Ok(ProgramRan {
         status: ended.status,

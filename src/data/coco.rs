@@ -93,14 +93,22 @@ impl BoxLabels {
                 let class = class
                     .with_context(|| format!("`annotations[{i}]`: category {category_id} is not in `categories`"))?;
                 let [left, top, width, height] = bbox;
+                ensure!(
+                    width >= 0.0 && height >= 0.0,
+                    "`annotations[{i}]`: the box has width {width} and height {height}, expected 0 or more"
+                );
                 let corners = [left, top, left + width, top + height];
                 image.push(TrueBox { class, corners, is_crowd: iscrowd != 0 });
             }
-            let of_image = |image: ImageEntry| {
-                let boxes = boxes.get(&image.id).cloned().unwrap_or_default();
-                (image.file_name, boxes)
-            };
-            let images = instances.images.into_iter().map(of_image).collect();
+            let mut images = BTreeMap::new();
+            for (i, ImageEntry { id, file_name }) in instances.images.into_iter().enumerate() {
+                let name = file_name.display().to_string();
+                let is_new = images.insert(file_name, boxes.get(&id).cloned().unwrap_or_default()).is_none();
+                ensure!(
+                    is_new,
+                    "`images[{i}]`: an earlier image has the `file_name` `{name}`, too, expected each once"
+                );
+            }
             Ok(BoxLabels { file: file.to_path_buf(), images })
         };
         read().with_context(|| format!("`{}`", file.display()))
@@ -112,14 +120,23 @@ impl BoxLabels {
     /// If the data are not images, or the file lacks one of the images.
     pub fn of_dataset(&self, dataset: &Dataset) -> Result<Vec<Vec<ImageTruth>>> {
         let file = self.file.display();
-        let of_image = |(path, fit): (String, ImageFit)| -> Result<ImageTruth> {
+        let mut taken = BTreeMap::new();
+        let mut of_image = |(path, fit): (String, ImageFit)| -> Result<ImageTruth> {
             let path = labels::absolute(Path::new(&path))?;
-            let Some((_, boxes)) = labels::by_end(&self.images, &path) else {
+            let Some((name, boxes)) = labels::by_end(&self.images, &path) else {
                 bail!(
                     "`{}` is not in `{file}`, expected an image whose `file_name` is the end of this path",
                     path.display()
                 );
             };
+            let earlier = taken.entry(name).or_insert_with(|| path.clone());
+            ensure!(
+                *earlier == path,
+                "`{}` and `{}` both match the `file_name` `{}` of `{file}`, expected an image for each",
+                earlier.display(),
+                path.display(),
+                name.display()
+            );
             Ok(ImageTruth { boxes: boxes.clone(), fit })
         };
         let of_sample = |i: usize| -> Result<Vec<ImageTruth>> {
@@ -130,7 +147,7 @@ impl BoxLabels {
                 "`{}` is not an image, expected images for the boxes of `{file}`",
                 dataset.name(i)
             );
-            parts.into_iter().zip(fits).map(of_image).collect()
+            parts.into_iter().zip(fits).map(&mut of_image).collect()
         };
         (0..dataset.len()).map(of_sample).collect()
     }

@@ -1,5 +1,7 @@
 //! Rewrites nodes that the engine reads differently from ONNX, in the engine's own copy of the model.
 
+use super::attention_mask::ADDED_MASK;
+use super::axis::INPUT_WITH_AXIS;
 use crate::onnx::node::{SHAPED_BY_VALUES, plain_domain};
 use std::collections::HashSet;
 use tract_onnx::pb::attribute_proto::AttributeType;
@@ -16,11 +18,18 @@ use tract_onnx::pb::{AttributeProto, GraphProto, NodeProto, TensorProto};
 /// - pads beside `auto_pad` are removed: ONNX Runtime ignores them, and the engine ignores `auto_pad` instead;
 /// - `auto_pad` of a ConvTranspose becomes pads; with it, the engine refuses kernels smaller than the stride and
 ///   ignores `output_padding`;
+/// - the mask of an Attention becomes numbers, as the engine adds a boolean mask as 0 and 1;
+/// - a Celu whose `alpha` is not 1 becomes a Div, a Celu and a Mul: the engine lacks the factor `alpha`;
+/// - a negative axis of a OneHot or LayerNormalization is checked, as the engine runs endlessly if it is too low;
+/// - a nearest Resize of opset 10 rounds down, or up if it reduces the size, as in ONNX Runtime; the engine's default is
+///   that of later opsets;
 /// - nodes get different names;
-/// - ONNX Runtime's Attention, GlobalLpPool and a Swish whose `alpha` is not 1 get other names: the engine ignores
-///   domains and takes the first for ONNX's Attention, computes a mean for the second, and ignores `alpha`.
+/// - ONNX Runtime's Attention, GlobalLpPool, a Swish whose `alpha` is not 1 and a Celu whose `alpha` is not above 0 get
+///   other names: the engine ignores domains and takes the first for ONNX's Attention, computes a mean for the second,
+///   and ignores `alpha`.
 pub(super) fn rewrite_dialect(graph: &mut GraphProto) {
     clamp_ends(graph);
+    insert_nodes(graph);
     let mut names = HashSet::new();
     let mut scalars = Vec::new();
     for node in &mut graph.node {
@@ -41,6 +50,13 @@ pub(super) fn rewrite_dialect(graph: &mut GraphProto) {
             ("", "Swish") if node.attribute.iter().any(|a| a.name == "alpha" && a.f != 1.0) => {
                 node.op_type = "ai.onnx.Swish with alpha".to_string();
             }
+            // Only in opset 10 it has two inputs.
+            ("", "Resize") if node.input.len() == 2 && node.attribute.iter().all(|a| a.name != "nearest_mode") => {
+                let scales = graph.initializer.iter().find(|scales| scales.name == node.input[1]);
+                let s = if scales.is_some_and(reduces) { b"ceil".to_vec() } else { b"floor".to_vec() };
+                let (name, r#type) = ("nearest_mode".to_string(), AttributeType::String as i32);
+                node.attribute.push(AttributeProto { name, r#type, s, ..Default::default() });
+            }
             ("", "CumSum") => scalars.extend(scalar_axis(node, &graph.initializer)),
             ("", "ConstantOfShape") if node.attribute.iter().all(|a| a.name != "value") => {
                 node.attribute.push(float_zero());
@@ -53,6 +69,60 @@ pub(super) fn rewrite_dialect(graph: &mut GraphProto) {
         }
     }
     graph.initializer.extend(scalars);
+}
+
+/// Inserts nodes in front of each Attention with a mask and of each OneHot and LayerNormalization with a negative axis,
+/// and around each Celu with an `alpha` other than 1.
+fn insert_nodes(graph: &mut GraphProto) {
+    let mut nodes = Vec::with_capacity(graph.node.len());
+    for mut node in std::mem::take(&mut graph.node) {
+        let Some(output) = node.output.first().cloned() else {
+            nodes.push(node);
+            continue;
+        };
+        let name = |part: &str| format!("{output}.{part}");
+        let attribute = |name: &str| node.attribute.iter().find(|attribute| attribute.name == name);
+        let alpha = attribute("alpha").map_or(1.0, |alpha| alpha.f);
+        let axis = attribute("axis").map_or(-1, |axis| axis.i);
+        match (plain_domain(&node.domain), node.op_type.as_str()) {
+            ("", "Attention") if node.input.get(3).is_some_and(|mask| !mask.is_empty()) => {
+                nodes.push(made(ADDED_MASK, &[&node.input[3], &node.input[0]], name("mask")));
+                node.input[3] = name("mask");
+                nodes.push(node);
+            }
+            ("", op @ ("OneHot" | "LayerNormalization")) if axis < -1 && !node.input.is_empty() => {
+                let first = if op == "OneHot" { -1 } else { 0 };
+                let checked = made(INPUT_WITH_AXIS, &[&node.input[0]], name("input"));
+                nodes.push(NodeProto { attribute: vec![integer("axis", axis), integer("first", first)], ..checked });
+                node.input[0] = name("input");
+                nodes.push(node);
+            }
+            ("", "Celu") if alpha.is_nan() || alpha <= 0.0 => {
+                node.op_type = "ai.onnx.Celu with alpha".to_string();
+                nodes.push(node);
+            }
+            ("", "Celu") if alpha != 1.0 && node.input.len() == 1 => {
+                let (data_type, float_data) = (DataType::Float as i32, vec![alpha]);
+                let number = TensorProto { name: name("alpha"), data_type, float_data, ..Default::default() };
+                graph.initializer.push(number);
+                nodes.push(made("Div", &[&node.input[0], &name("alpha")], name("scaled")));
+                nodes.push(made("Celu", &[&name("scaled")], name("celu")));
+                nodes.push(NodeProto {
+                    name: node.name,
+                    output: node.output,
+                    ..made("Mul", &[&name("celu"), &name("alpha")], String::new())
+                });
+            }
+            _ => nodes.push(node),
+        }
+    }
+    graph.node = nodes;
+}
+
+/// Whether one of the scales, a float32 tensor, is below 1.
+fn reduces(scales: &TensorProto) -> bool {
+    let raw = scales.raw_data.chunks_exact(4).map(|bytes| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
+    scales.float_data.iter().copied().chain(raw).any(|scale| scale < 1.0)
 }
 
 /// Makes the constant axis of a CumSum a scalar, if it is a tensor with one number. Returns the scalar.
@@ -109,12 +179,7 @@ fn clamp_ends(graph: &mut GraphProto) {
             let name = |part: &str| format!("{output}.{part}");
             nodes.push(made("Shape", &[x], name("lengths")));
             nodes.push(made("Gather", &[&name("lengths"), &axes], name("longest")));
-            let to = AttributeProto {
-                name: "to".to_string(),
-                r#type: AttributeType::Int as i32,
-                i: DataType::Int64 as i64,
-                ..Default::default()
-            };
+            let to = integer("to", DataType::Int64 as i64);
             let cast = made("Cast", &[ends], name("given"));
             nodes.push(NodeProto { attribute: vec![to], ..cast });
             nodes.push(made("Min", &[&name("given"), &name("longest")], name("ends")));
@@ -157,6 +222,11 @@ fn made(op_type: &str, inputs: &[&str], output: String) -> NodeProto {
         output: vec![output],
         ..Default::default()
     }
+}
+
+/// Returns an attribute with an integer.
+fn integer(name: &str, i: i64) -> AttributeProto {
+    AttributeProto { name: name.to_string(), r#type: AttributeType::Int as i32, i, ..Default::default() }
 }
 
 /// Returns the attribute `value` with one float32 0.

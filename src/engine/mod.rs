@@ -9,6 +9,8 @@
 //! the model's own outputs, and observed tensors that nothing else reads, stop being outputs. The engine then frees
 //! them after their last use.
 
+mod attention_mask;
+mod axis;
 mod batch_norm;
 mod branches;
 mod convert;
@@ -98,6 +100,8 @@ impl Parsed {
         guarded(|| {
             let mut onnx = tract_onnx::onnx().with_ignore_value_info(true);
             batch_norm::register(&mut onnx.op_register);
+            attention_mask::register(&mut onnx.op_register);
+            axis::register(&mut onnx.op_register);
             trilu::register(&mut onnx.op_register);
             nd_indices::register(&mut onnx.op_register);
             pad::register(&mut onnx.op_register);

@@ -11,6 +11,8 @@ use std::collections::HashMap;
 pub(super) const MAX_ELEMENTS: usize = 1 << 30;
 /// Maximum elements along an axis that padding adds or a window spans.
 const MAX_WINDOW: u64 = 1 << 24;
+/// Maximum axes of a tensor.
+const MAX_RANK: i64 = 64;
 /// Attributes with sizes of windows, padding and outputs.
 const WINDOWS: &[&str] =
     &["pads", "paddings", "kernel_shape", "dilations", "strides", "output_padding", "output_shape"];
@@ -45,6 +47,9 @@ fn of_node(node: &NodeProto, constants: &HashMap<&str, &TensorProto>) -> Result<
         let values = attribute(node, name).map_or(&[][..], |attribute| &attribute.ints);
         ensure_window(name, values)?;
     }
+    if let Some(axis) = attribute(node, "axis").map(|attribute| attribute.i()) {
+        ensure!((-MAX_RANK..MAX_RANK).contains(&axis), "axis is {axis}, expected {} to {}", -MAX_RANK, MAX_RANK - 1);
+    }
     match node.op_type() {
         "ConstantOfShape" => ensure_product("shape", integers(0)),
         "Expand" => ensure_product("shape", integers(1)),
@@ -52,13 +57,18 @@ fn of_node(node: &NodeProto, constants: &HashMap<&str, &TensorProto>) -> Result<
         "Resize" => ensure_product("sizes", integers(3)),
         "OneHot" => ensure_product("depth", integers(1)),
         "Pad" => ensure_window("pads", &integers(1).unwrap_or_default()),
+        "BlackmanWindow" | "HammingWindow" | "HannWindow" => {
+            let size = input(0).and_then(|size| tensor::f64_values(size).ok()).unwrap_or_default();
+            ensure_window("size", &size.into_iter().map(|size| size as i64).collect::<Vec<i64>>())
+        }
         "Range" => match [0, 1, 2].map(input) {
             [Some(start), Some(limit), Some(delta)] => ensure_range(start, limit, delta),
             _ => Ok(()),
         },
         "Scan" => {
             let n = attribute(node, "num_scan_inputs").map_or(0, |attribute| attribute.i());
-            ensure!(n > 0, "num_scan_inputs is {n}, expected 1 or more");
+            let n_inputs = node.input.len();
+            ensure!((1..=n_inputs as i64).contains(&n), "num_scan_inputs is {n}, expected 1 to {n_inputs}, its inputs");
             Ok(())
         }
         _ => Ok(()),

@@ -348,6 +348,9 @@ impl HeadKind for DetectHead {
             if n_rows == 0 || !has_cells || !self.has_sound_scores(outputs) || self.check_points(outputs).is_err() {
                 return None;
             }
+            if self.boxes.outputs(outputs).is_ok_and(|boxes| boxes.iter().all(|boxes| has_softmax_rows(boxes))) {
+                return None;
+            }
             n_last += if is_set { self.n_last(outputs)? } else { 0 };
             let [w, h] = if self.normalized { [1.0; 2] } else { [width as f32, height as f32] };
             let is_about = |detection: &&Detection| {
@@ -399,6 +402,13 @@ impl HeadKind for DetectHead {
 }
 
 /// Checks that the values of some columns are scores from `least`, which is 0 or below, to 1.
+/// Whether the last axis of an output holds probabilities that sum to 1, as of a text recognizer: boxes are no such rows.
+fn has_softmax_rows(output: &OutputView) -> bool {
+    let n = output.shape.last().copied().unwrap_or(0);
+    let is_softmax = |row: &[f32]| row.iter().all(|x| *x >= 0.0) && (row.iter().sum::<f32>() - 1.0).abs() < 0.01;
+    n > 1 && !output.values.is_empty() && output.values.chunks_exact(n).all(is_softmax)
+}
+
 fn ensure_scores(
     part: &OutputPart,
     outputs: &[OutputView],

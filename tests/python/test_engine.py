@@ -298,3 +298,43 @@ def test_a_slice_of_as_many_boxes_as_are_kept(axes, tmp_path):
     mqq("calibrate", path, "-b", "tensorrt", "--data", tmp_path / "x.npy", "-o", output, "--quiet")
     n_kept = [len(session(path, False).run(None, {"x": sample[None]})[0]) for sample in samples]
     assert min(n_kept) < 50 == max(n_kept)
+
+
+@pytest.mark.parametrize("is_boolean", [True, False])
+def test_an_attention_with_a_mask(is_boolean, tmp_path):
+    """`False` excludes a position; the engine's own operator adds a boolean mask as 0 and 1."""
+    rng = np.random.default_rng(15)
+    path, mask = tmp_path / "model.onnx", np.tril(np.ones((6, 6), bool))
+    draw = lambda *shape: (rng.standard_normal(shape) / shape[0] ** 0.5).astype(np.float32)
+    heads = {"q_num_heads": 2, "kv_num_heads": 2}
+    save(path, [*[("MatMul", ["x", f"w{name}"], name, {}) for name in "qkv"],
+                ("Attention", ["q", "k", "v", "mask"], "a", heads), ("MatMul", ["a", "wo"], "y", {})],
+         {f"w{name}": draw(C, C) for name in "qkvo"} | {"mask": mask if is_boolean else np.where(mask, 0, -1e9).astype(np.float32)},
+         {"x": (1, 6, C)}, ("y", "a"), opset=23)
+    assert_range_as_in_onnxruntime(tmp_path, path, "a", 3 * draw(16, 6, C))
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1.0, 3.0])
+def test_a_celu_has_a_factor(alpha, tmp_path):
+    rng = np.random.default_rng(16)
+    path, w = tmp_path / "model.onnx", rng.standard_normal((4, 4, 1, 1)).astype(np.float32)
+    save(path, [("Conv", ["x", "w"], "c", {}), ("Celu", ["c"], "p", {"alpha": alpha}), ("Conv", ["p", "w"], "y", {})],
+         {"w": w}, {"x": (1, 4, 6, 6)}, ("y", "p"))
+    assert_range_as_in_onnxruntime(tmp_path, path, "p", rng.standard_normal((8, 4, 6, 6)).astype(np.float32))
+
+
+@pytest.mark.parametrize("scale", [1.5, 0.7, 2.0])
+def test_a_nearest_resize_of_opset_10_rounds_down(scale, tmp_path):
+    """`compare` runs the float model without an upgrade of its opset."""
+    rng = np.random.default_rng(17)
+    path, data = tmp_path / "model.onnx", tmp_path / "x.npy"
+    w = rng.standard_normal((4, 4, 1, 1)).astype(np.float32)
+    save(path, [("Conv", ["x", "w"], "c", {}), ("Resize", ["c", "scales"], "r", {"mode": "nearest"}), ("Conv", ["r", "w"], "y", {})],
+         {"w": w, "scales": np.array([1, 1, scale, scale], np.float32)}, {"x": (1, 4, 10, 10)}, opset=10)
+    x = rng.standard_normal((16, 4, 10, 10)).astype(np.float32)
+    np.save(data, x)
+    mqq("calibrate", path, "-b", "onnxruntime", "--data", data, "-o", tmp_path / "q.onnx", "--methods", "none", "--quiet")
+    report = json.loads(mqq("compare", path, tmp_path / "q.onnx", "--data", data, "--json"))
+    samples = [{"x": one[None]} for one in x]
+    expected = sqnr_db(run(path, samples)[0], run(tmp_path / "q.onnx", samples)[0])
+    assert report["outputs"][0]["metrics"]["sqnr"] == pytest.approx(expected, abs=0.5)

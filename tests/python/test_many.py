@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import time
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -83,6 +84,28 @@ def test_an_interrupted_zoo_has_complete_results_and_goes_on(tmp_path):
         for ending in ("onnx", "json"):
             expected = (by_hand / f"m00.tensorrt.{ending}").read_bytes().replace(b"m00.onnx", f"{name}.onnx".encode())
             assert (out / f"{name}.tensorrt.{ending}").read_bytes() == expected
+
+
+def test_a_signal_to_a_zoo_ends_the_runs_of_its_models(tmp_path):
+    """CI systems send TERM to the one process that they started."""
+    shutil.copy(ROOT / "fixtures" / "digits_cnn.onnx", tmp_path / "m.onnx")
+    (tmp_path / "zoo.yaml").write_text(yaml.safe_dump({"defaults": {"backend": "tensorrt", "effort": 3, **DATA}}))
+    run = subprocess.Popen([MQQ, "calibrate", tmp_path / "m.onnx", "--zoo", tmp_path / "zoo.yaml", "--out-dir", tmp_path / "out"])
+    children = Path(f"/proc/{run.pid}/task")
+    running = lambda: [child for task in children.glob("*/children") for child in task.read_text().split()]
+    while not running():
+        time.sleep(0.01)
+    child = Path(f"/proc/{running()[0]}")
+    time.sleep(0.2)
+    run.send_signal(signal.SIGTERM)
+    assert run.wait(60) == -signal.SIGTERM
+    for _ in range(500):
+        if not child.exists() or "\nState:\tZ" in (child / "status").read_text():
+            break
+        time.sleep(0.01)
+    else:
+        raise AssertionError("the run of the model goes on")
+    assert not list(tmp_path.glob("out/*.onnx"))
 
 
 def test_a_signal_that_the_caller_ignores_stays_ignored(tmp_path):

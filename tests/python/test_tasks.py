@@ -594,6 +594,15 @@ def test_outputs_in_doubt_are_left_to_the_user(tmp_path):
         assert report["missed"] == [{"metric": "f1", "bound": 0.1}]
 
 
+def test_steps_of_a_text_recognizer_are_no_boxes(tmp_path):
+    """Probabilities of characters, for as many steps as a detector would have cells."""
+    logits = 8 * np.random.default_rng(19).standard_normal((8, 84, 30)).astype(np.float32)
+    scores = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    code, report, stderr = compare(tmp_path, {"o": scores}, {"o": scores})
+    assert code == 0 and report.get("task", {}).get("task") != "detect", stderr
+    assert "finds no box" not in stderr
+
+
 def test_gates_hold_the_figure_of_the_task(tmp_path):
     expected, found = samples("yolov8")
     code, report, _ = compare(tmp_path, expected, found, "--fail-under", "f1=0.999", "--fail-under", "box-iou=0.1")
@@ -1030,6 +1039,16 @@ def test_images_without_boxes_are_named(tmp_path):
     assert "`annotations[0]`: image 1 is not in `images`" in stderr(empty | {"annotations": [box]}, "images")
     one = empty | {"images": [{"id": 1, "file_name": "a.png"}], "annotations": [box]}
     assert "`annotations[0]`: category 2 is not in `categories`" in stderr(one, "images")
+    known = one | {"categories": [{"id": 2, "name": "b"}]}
+    thin = known | {"annotations": [box | {"bbox": [0, 0, -1, 1]}]}
+    assert "`annotations[0]`: the box has width -1 and height 1, expected 0 or more" in stderr(thin, "images")
+    twice = known | {"images": [*known["images"], {"id": 2, "file_name": "a.png"}]}
+    assert "`images[1]`: an earlier image has the `file_name` `a.png`, too, expected each once" in stderr(twice, "images")
+    for folder in ("images/b", "images/c"):
+        (tmp_path / folder).mkdir()
+        Image.new("RGB", (64, 64)).save(tmp_path / folder / "d.png")
+    both = known | {"images": [{"id": 1, "file_name": "a.png"}, {"id": 2, "file_name": "d.png"}]}
+    assert "c/d.png` both match the `file_name` `d.png` of `" in stderr(both, "images")
 
 
 def detector(path, rng):
