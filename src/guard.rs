@@ -1,8 +1,8 @@
 //! Ends a run that cannot continue and cannot return an error: memory is exhausted, or a mapped file became shorter.
 //!
 //! The run prints a message, deletes its temporary files, and exits with code 1. A signal that ends the run also
-//! deletes the temporary files, and ends the processes that the run has started. A failed allocation is never returned as an error: a caller could continue with less,
-//! and the written model would then depend on the free memory.
+//! deletes the temporary files, and ends the processes that the run has started. A failed allocation is never returned
+//! as an error: a caller could continue with less, and the written model would then depend on the free memory.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -51,8 +51,9 @@ pub fn install(report: Report) {
 }
 
 /// Starts a thread that waits for SIGINT, SIGTERM and SIGHUP. On a signal, it deletes the temporary files, passes the
-/// signal on to the processes that the run has started, and lets it end this process. It is a thread because a handler may do little. Threads that start later inherit the mask. A
-/// signal that the caller ignores, as under `nohup`, stays ignored.
+/// signal on to the processes that the run has started, and lets it end this process. It is a thread because a handler
+/// may do little. Threads that start later inherit the mask. A signal that the caller ignores, as under `nohup`, stays
+/// ignored.
 #[cfg(unix)]
 fn end_by_signals() {
     const SIGNALS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];

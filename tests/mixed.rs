@@ -89,7 +89,9 @@ fn measuring_alone_changes_nothing_and_ranks_every_layer() {
     assert_eq!(mixed["curve"].as_array().unwrap().len(), 1);
     // The key that schema 2.0 had is read.
     let text = sidecar.to_string();
-    let earlier = text.replace("\"n_held_out\"", "\"n_judges\"").replace("\"3.0\"", "\"2.0\"");
+    let version = sidecar["schema_version"].to_string();
+    let earlier = text.replace("\"n_held_out\"", "\"n_judges\"").replace(&version, "\"2.0\"");
+    assert!(earlier.contains("\"schema_version\":\"2.0\""), "{earlier}");
     let n_held_out = |text: &str| Sidecar::from_json(text).unwrap().mixed_precision.unwrap().n_held_out;
     assert!(earlier != text && n_held_out(&earlier) == n_held_out(&text));
     let sensitivity = mixed["sensitivity"].as_array().unwrap();

@@ -102,12 +102,12 @@ impl BoxLabels {
             }
             let mut images = BTreeMap::new();
             for (i, ImageEntry { id, file_name }) in instances.images.into_iter().enumerate() {
-                let name = file_name.display().to_string();
-                let is_new = images.insert(file_name, boxes.get(&id).cloned().unwrap_or_default()).is_none();
+                let name = file_name.display();
                 ensure!(
-                    is_new,
+                    !images.contains_key(&file_name),
                     "`images[{i}]`: an earlier image has the `file_name` `{name}`, too, expected each once"
                 );
+                images.insert(file_name, boxes.get(&id).cloned().unwrap_or_default());
             }
             Ok(BoxLabels { file: file.to_path_buf(), images })
         };

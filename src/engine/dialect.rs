@@ -47,8 +47,8 @@ pub(super) fn rewrite_dialect(graph: &mut GraphProto) {
         match (plain_domain(&node.domain), node.op_type.as_str()) {
             ("com.microsoft", "Attention") => node.op_type = "com.microsoft.Attention".to_string(),
             ("", "GlobalLpPool") => node.op_type = "ai.onnx.GlobalLpPool".to_string(),
-            ("", "Swish") if node.attribute.iter().any(|a| a.name == "alpha" && a.f != 1.0) => {
-                node.op_type = "ai.onnx.Swish with alpha".to_string();
+            ("", op @ ("Swish" | "Celu")) if node.attribute.iter().any(|a| a.name == "alpha" && a.f != 1.0) => {
+                node.op_type = format!("ai.onnx.{op} with alpha");
             }
             // Only in opset 10 it has two inputs.
             ("", "Resize") if node.input.len() == 2 && node.attribute.iter().all(|a| a.name != "nearest_mode") => {
@@ -76,10 +76,7 @@ pub(super) fn rewrite_dialect(graph: &mut GraphProto) {
 fn insert_nodes(graph: &mut GraphProto) {
     let mut nodes = Vec::with_capacity(graph.node.len());
     for mut node in std::mem::take(&mut graph.node) {
-        let Some(output) = node.output.first().cloned() else {
-            nodes.push(node);
-            continue;
-        };
+        let output = node.output.first().cloned().unwrap_or_default();
         let name = |part: &str| format!("{output}.{part}");
         let attribute = |name: &str| node.attribute.iter().find(|attribute| attribute.name == name);
         let alpha = attribute("alpha").map_or(1.0, |alpha| alpha.f);
@@ -88,40 +85,33 @@ fn insert_nodes(graph: &mut GraphProto) {
             ("", "Attention") if node.input.get(3).is_some_and(|mask| !mask.is_empty()) => {
                 nodes.push(made(ADDED_MASK, &[&node.input[3], &node.input[0]], name("mask")));
                 node.input[3] = name("mask");
-                nodes.push(node);
             }
             ("", op @ ("OneHot" | "LayerNormalization")) if axis < -1 && !node.input.is_empty() => {
                 let first = if op == "OneHot" { -1 } else { 0 };
                 let checked = made(INPUT_WITH_AXIS, &[&node.input[0]], name("input"));
                 nodes.push(NodeProto { attribute: vec![integer("axis", axis), integer("first", first)], ..checked });
                 node.input[0] = name("input");
-                nodes.push(node);
             }
-            ("", "Celu") if alpha.is_nan() || alpha <= 0.0 => {
-                node.op_type = "ai.onnx.Celu with alpha".to_string();
-                nodes.push(node);
-            }
-            ("", "Celu") if alpha != 1.0 && node.input.len() == 1 => {
+            ("", "Celu") if alpha > 0.0 && alpha != 1.0 && node.input.len() == 1 => {
                 let (data_type, float_data) = (DataType::Float as i32, vec![alpha]);
                 let number = TensorProto { name: name("alpha"), data_type, float_data, ..Default::default() };
                 graph.initializer.push(number);
                 nodes.push(made("Div", &[&node.input[0], &name("alpha")], name("scaled")));
                 nodes.push(made("Celu", &[&name("scaled")], name("celu")));
-                nodes.push(NodeProto {
-                    name: node.name,
-                    output: node.output,
-                    ..made("Mul", &[&name("celu"), &name("alpha")], String::new())
-                });
+                node.op_type = "Mul".to_string();
+                node.input = vec![name("celu"), name("alpha")];
+                node.attribute.clear();
             }
-            _ => nodes.push(node),
+            _ => {}
         }
+        nodes.push(node);
     }
     graph.node = nodes;
 }
 
 /// Whether one of the scales, a float32 tensor, is below 1.
 fn reduces(scales: &TensorProto) -> bool {
-    let raw = scales.raw_data.chunks_exact(4).map(|bytes| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
+    let raw = scales.raw_data.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes));
     scales.float_data.iter().copied().chain(raw).any(|scale| scale < 1.0)
 }
 

@@ -99,9 +99,9 @@ impl Parsed {
         let has_rank_only_ops = graph.node.iter().any(|node| RANK_ONLY_OPS.contains(&node.op_type()));
         guarded(|| {
             let mut onnx = tract_onnx::onnx().with_ignore_value_info(true);
-            batch_norm::register(&mut onnx.op_register);
             attention_mask::register(&mut onnx.op_register);
             axis::register(&mut onnx.op_register);
+            batch_norm::register(&mut onnx.op_register);
             trilu::register(&mut onnx.op_register);
             nd_indices::register(&mut onnx.op_register);
             pad::register(&mut onnx.op_register);

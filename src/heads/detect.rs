@@ -265,10 +265,9 @@ impl DetectHead {
         };
         let sound = |(activation, rows): &(HeadActivation, PartRows)| {
             let all_shares = rows.values.iter().all(is_share);
-            let sums_to_1 =
-                || rows.values.chunks_exact(rows.n_columns).all(|row| (row.iter().sum::<f32>() - 1.0).abs() < 0.01);
+            let all_sum_to_1 = || rows.values.chunks_exact(rows.n_columns).all(sums_to_1);
             all_shares == (*activation == HeadActivation::None)
-                && (!all_shares || self.background.is_none() || sums_to_1())
+                && (!all_shares || self.background.is_none() || all_sum_to_1())
         };
         let is_whole = |x: &f32| x.fract() == 0.0 && *x >= -1.0;
         let classes = self.classes.as_ref().map(|classes| classes.rows(outputs));
@@ -401,14 +400,18 @@ impl HeadKind for DetectHead {
     }
 }
 
-/// Checks that the values of some columns are scores from `least`, which is 0 or below, to 1.
+fn sums_to_1(row: &[f32]) -> bool {
+    (row.iter().sum::<f32>() - 1.0).abs() < 0.01
+}
+
 /// Whether the last axis of an output holds probabilities that sum to 1, as of a text recognizer: boxes are no such rows.
 fn has_softmax_rows(output: &OutputView) -> bool {
     let n = output.shape.last().copied().unwrap_or(0);
-    let is_softmax = |row: &[f32]| row.iter().all(|x| *x >= 0.0) && (row.iter().sum::<f32>() - 1.0).abs() < 0.01;
+    let is_softmax = |row: &[f32]| row.iter().all(|x| *x >= 0.0) && sums_to_1(row);
     n > 1 && !output.values.is_empty() && output.values.chunks_exact(n).all(is_softmax)
 }
 
+/// Checks that the values of some columns are scores from `least`, which is 0 or below, to 1.
 fn ensure_scores(
     part: &OutputPart,
     outputs: &[OutputView],
