@@ -306,11 +306,14 @@ pub fn is_near(found: &str, candidate: &str) -> bool {
     3 * distance(found, candidate) <= n_letters
 }
 
-/// Returns an error with `text` and the list of valid `names`, and a hint with the name nearest to `found`, or with the
+/// Returns an error with `text`, about something that has `names`, the list of these names, and a hint with the name nearest to `found`, or with the
 /// names that have `found` before a hyphen.
 pub fn none_of<'a>(text: impl fmt::Display, found: &str, names: impl IntoIterator<Item = &'a str>) -> anyhow::Error {
     let names: Vec<&str> = names.into_iter().collect();
-    let error = anyhow::anyhow!("{text}, expected one of: {}", names.join(", "));
+    let error = match names.is_empty() {
+        true => anyhow::anyhow!("{text}, which has none"),
+        false => anyhow::anyhow!("{text}, expected one of: {}", names.join(", ")),
+    };
     let of_family = |name: &&str| name.strip_prefix(found).is_some_and(|rest| rest.starts_with('-'));
     let family = quoted(names.iter().copied().filter(of_family), " or ");
     match did_you_mean(found, names) {
@@ -343,6 +346,9 @@ pub fn in_plain_words(message: &str) -> String {
     let rest = message.strip_prefix("invalid length ").and_then(|rest| rest.split_once(", expected "));
     if let Some((found, expected)) = rest {
         return format!("found {}, expected {}", list_of(found), expected_words(expected));
+    }
+    if let Some((key, rest)) = message.split_once(": ").filter(|(_, rest)| rest.starts_with("invalid ")) {
+        return format!("{key}: {}", in_plain_words(rest));
     }
     if message.starts_with("EOF while parsing") {
         return "ends too early".to_string();

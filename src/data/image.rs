@@ -15,6 +15,7 @@ use crate::onnx::inputs::InputSpec;
 use anyhow::{Context, Result, anyhow, ensure};
 use image::{DynamicImage, ImageError, ImageFormat, ImageReader};
 use mqq_concrete::resample::{Kernel, resize};
+use std::error::Error;
 use std::io::{BufReader, Cursor};
 use std::path::{Path, PathBuf};
 
@@ -84,7 +85,7 @@ impl Recipe {
                 "is a {name} image of a kind that mqq does not read, expected gray or RGB pixels of 8 or 16 bits"
             )
             .hint("convert it to PNG"),
-            error => anyhow!("cannot be decoded as {name}: {error}"),
+            error => anyhow!("cannot be decoded as {name}: {}", reason(&error)),
         })?;
         ensure!(decoded.width() > 0 && decoded.height() > 0, "image has no pixels");
         ensure!(
@@ -314,6 +315,16 @@ impl Pixels {
 pub(super) fn image_size(path: &Path) -> Result<[u32; 2]> {
     let reader = ImageReader::new(BufReader::new(foreign::open(path)?)).with_guessed_format()?;
     Ok(reader.into_dimensions()?.into())
+}
+
+/// Returns the reason of the decoder, with the name of a PNG chunk instead of its fields.
+fn reason(error: &ImageError) -> String {
+    let text = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+    let parts = text.split_once("ChunkType { type: ").and_then(|(before, rest)| {
+        let (fields, after) = rest.split_once(" }")?;
+        Some(format!("{before}{}{after}", fields.split(',').next()?))
+    });
+    parts.unwrap_or(text)
 }
 
 /// Whether a JPEG file has an end-of-image marker behind the header of its first scan. Decoders fill missing parts with

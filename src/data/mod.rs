@@ -27,7 +27,7 @@ mod spread;
 mod table;
 mod trial;
 
-pub use array::{Array, Values};
+pub use array::{Array, Values, ensure_supported};
 pub use coco::{BoxLabels, ImageTruth, TrueBox};
 pub use fit::ImageFit;
 pub use labels::Labels;
@@ -120,7 +120,7 @@ impl Dataset {
         preprocessing: &Preprocessing,
         limit: Option<usize>,
     ) -> Result<Dataset> {
-        inputs.iter().try_for_each(array::ensure_supported)?;
+        inputs.iter().try_for_each(ensure_supported)?;
         let limit = limit.unwrap_or(usize::MAX);
         ensure!(limit > 0, "limit is 0 samples, expected at least 1");
         let mut dataset = Dataset {

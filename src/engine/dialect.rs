@@ -2,6 +2,7 @@
 
 use super::attention_mask::ADDED_MASK;
 use super::axis::INPUT_WITH_AXIS;
+use super::conv_transpose::SIZED_CONV_TRANSPOSE;
 use crate::onnx::node::{SHAPED_BY_VALUES, plain_domain};
 use std::collections::HashSet;
 use tract_onnx::pb::attribute_proto::AttributeType;
@@ -18,6 +19,7 @@ use tract_onnx::pb::{AttributeProto, GraphProto, NodeProto, TensorProto};
 /// - pads beside `auto_pad` are removed: ONNX Runtime ignores them, and the engine ignores `auto_pad` instead;
 /// - `auto_pad` of a ConvTranspose becomes pads; with it, the engine refuses kernels smaller than the stride and
 ///   ignores `output_padding`;
+/// - a ConvTranspose with `output_shape` becomes mqq's own operator: the engine leaves out the pads that follow from it;
 /// - the mask of an Attention becomes numbers, as the engine adds a boolean mask as 0 and 1;
 /// - a Celu whose `alpha` is not 1 becomes a Div, a Celu and a Mul: the engine lacks the factor `alpha`;
 /// - a negative axis of a OneHot or LayerNormalization is checked, as the engine runs endlessly if it is too low;
@@ -60,6 +62,9 @@ pub(super) fn rewrite_dialect(graph: &mut GraphProto) {
             ("", "CumSum") => scalars.extend(scalar_axis(node, &graph.initializer)),
             ("", "ConstantOfShape") if node.attribute.iter().all(|a| a.name != "value") => {
                 node.attribute.push(float_zero());
+            }
+            ("", "ConvTranspose") if node.attribute.iter().any(|a| a.name == "output_shape") => {
+                node.op_type = SIZED_CONV_TRANSPOSE.to_string();
             }
             ("", "ConvTranspose") => pad_explicitly(node, &graph.initializer),
             _ => {}
@@ -138,7 +143,7 @@ fn pad_explicitly(node: &mut NodeProto, initializers: &[TensorProto]) {
     let weight = initializers.iter().find(|initializer| node.input.get(1) == Some(&initializer.name));
     let kernel = attribute("kernel_shape").map(|attribute| &attribute.ints[..]);
     let kernel = kernel.or_else(|| weight.and_then(|weight| weight.dims.get(2..)));
-    let Some(kernel) = kernel.filter(|_| attribute("output_shape").is_none()) else { return };
+    let Some(kernel) = kernel else { return };
     let number = |name: &str, axis: usize, default: i64| {
         attribute(name).and_then(|attribute| attribute.ints.get(axis)).copied().unwrap_or(default)
     };

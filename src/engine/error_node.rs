@@ -89,13 +89,15 @@ fn named<'m>(text: &str, nodes: &'m [NodeProto]) -> Option<&'m NodeProto> {
         let (_, rest) = rest.trim_start_matches(|c: char| c.is_ascii_digit()).split_once(" \"")?;
         Some(rest.split_once("\" ").map_or(rest.trim_end_matches('"'), |(name, _)| name))
     });
-    // The engine appends suffixes to a node's name.
-    let is_of = |found: &str, node: &NodeProto| {
-        let rest = found.strip_prefix(node_name(node)).filter(|_| !node_name(node).is_empty());
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '_']))
-    };
+    let is_of = |found: &str, node: &NodeProto| is_made_from(found, node_name(node));
     let node = |found: &str| nodes.iter().filter(|node| is_of(found, node)).max_by_key(|node| node_name(node).len());
     names.filter_map(node).next()
+}
+
+/// Whether the name of a node of the engine is that of the model's node, or is made from it: the engine appends suffixes.
+pub(super) fn is_made_from(found: &str, node: &str) -> bool {
+    let rest = found.strip_prefix(node).filter(|_| !node.is_empty());
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '_']))
 }
 
 /// Returns the last node of the shortest beginning of the graph that the engine does not build.

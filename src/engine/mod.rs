@@ -13,6 +13,7 @@ mod attention_mask;
 mod axis;
 mod batch_norm;
 mod branches;
+mod conv_transpose;
 mod convert;
 mod dialect;
 mod error_node;
@@ -40,6 +41,7 @@ pub use vectors::{ValueLoop, vectorized};
 use crate::diag::copy_of;
 use crate::onnx::encode_any;
 use crate::onnx::inputs::{InputSpec, Shapes, resolve_inputs};
+use crate::onnx::node::node_name;
 use crate::onnx::proto::ModelProto;
 use crate::onnx::value_info::{ValueInfo, ValueInfos};
 use anyhow::{Context, Result, ensure};
@@ -102,6 +104,7 @@ impl Parsed {
             attention_mask::register(&mut onnx.op_register);
             axis::register(&mut onnx.op_register);
             batch_norm::register(&mut onnx.op_register);
+            conv_transpose::register(&mut onnx.op_register);
             trilu::register(&mut onnx.op_register);
             nd_indices::register(&mut onnx.op_register);
             pad::register(&mut onnx.op_register);
@@ -315,7 +318,9 @@ impl Parsed {
             let plan = model.into_runnable()?;
             let outputs = self.outputs.iter().cloned().zip(0..).collect();
             let inputs = self.inputs.into_iter().map(|input| InputSpec { open: Vec::new(), ..input }).collect();
-            Ok(Engine(Arc::new(Planned { plan, inputs, outputs, taps, constants, has_independent_values })))
+            let nodes = self.source.0.graph.iter().flat_map(|graph| &graph.node);
+            let op_types = nodes.map(|node| (node_name(node).to_string(), node.op_type().to_string())).collect();
+            Ok(Engine(Arc::new(Planned { plan, inputs, outputs, taps, constants, has_independent_values, op_types })))
         })
     }
 

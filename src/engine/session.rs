@@ -1,7 +1,7 @@
 //! A planned graph, run sample by sample.
 
 use super::convert;
-use super::error_node::reason;
+use super::error_node::{is_made_from, reason};
 use super::guard::guarded;
 use super::value::Value;
 use crate::data::{Array, Values};
@@ -28,6 +28,8 @@ pub(super) struct Planned {
     pub constants: Vec<(usize, Arc<Tensor>)>,
     /// Whether values of an observed tensor do not depend on which others are observed.
     pub has_independent_values: bool,
+    /// Name and operator of each node of the model.
+    pub op_types: Vec<(String, String)>,
 }
 
 impl Engine {
@@ -56,6 +58,18 @@ impl Engine {
             let carries = state.op_states.iter().any(Option::is_some);
             Ok(Session { engine: self.0.clone(), state, carries })
         })
+    }
+}
+
+impl Planned {
+    /// Returns the beginning of an error about a node of the plan: the node of the model that it was made from, or its
+    /// own name and operator.
+    fn place_of(&self, name: &str, op: &str) -> String {
+        let nodes = self.op_types.iter().filter(|(of, _)| is_made_from(name, of));
+        match nodes.max_by_key(|(of, _)| of.len()) {
+            Some((name, op_type)) => format!("node `{name}` ({op_type}): "),
+            None => format!("node `{name}` ({}): ", op.trim_start_matches("mqq.")),
+        }
     }
 }
 
@@ -142,9 +156,7 @@ impl Session {
         ran.map_err(|error| {
             let nodes = &engine.plan.model().nodes;
             let node = at.get().and_then(|id| nodes.get(id)).filter(|_| !error.to_string().contains('`'));
-            let place = node
-                .map(|node| format!("node `{}` ({}): ", node.name, node.op.name().trim_start_matches("mqq.")))
-                .unwrap_or_default();
+            let place = node.map(|node| engine.place_of(&node.name, &node.op.name())).unwrap_or_default();
             match error.to_string().starts_with("Evaluating #") {
                 true => anyhow!("{place}{}", reason(&error.root_cause().to_string())).hint(hint_of(&error)),
                 false => anyhow!("{place}{}", reason(&format!("{error:#}"))).hint(hint_of(&error)),

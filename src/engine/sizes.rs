@@ -17,7 +17,8 @@ const MAX_RANK: i64 = 64;
 const WINDOWS: &[&str] =
     &["pads", "paddings", "kernel_shape", "dilations", "strides", "output_padding", "output_shape"];
 
-/// Refuses nodes whose constant inputs or attributes declare a tensor that is too large.
+/// Refuses tensors whose values do not fill their shape, and nodes whose constant inputs or attributes declare a tensor
+/// that is too large.
 pub(super) fn check_declared(model: &ModelProto) -> Result<()> {
     model.graph.as_ref().map_or(Ok(()), of_graph)
 }
@@ -26,6 +27,9 @@ fn of_graph(graph: &GraphProto) -> Result<()> {
     let lifted: Vec<TensorProto> = graph.node.iter().filter_map(constant).filter(is_small).collect();
     let known = graph.initializer.iter().chain(&lifted).filter(|tensor| is_small(tensor));
     let constants: HashMap<&str, &TensorProto> = known.map(|tensor| (tensor.name(), tensor)).collect();
+    for tensor in &graph.initializer {
+        tensor::ensure_whole(tensor).with_context(|| format!("tensor `{}`", tensor.name()))?;
+    }
     for node in &graph.node {
         of_node(node, &constants).with_context(|| format!("node `{}` ({})", node_name(node), node.op_type()))?;
         for attribute in &node.attribute {

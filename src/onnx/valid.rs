@@ -2,7 +2,7 @@
 //!
 //! Sources: `onnx/checker.cc` and `OpSchema::Verify`; `operators.txt` has the signatures.
 
-use super::node::{node_name, plain_domain, shown_domain};
+use super::node::{attribute, node_name, plain_domain, shown_domain};
 use super::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto};
 use super::tensor;
 use crate::diag::{WithHint, count, did_you_mean};
@@ -161,6 +161,10 @@ impl Checker<'_> {
         }
         for (name, _, is_required) in &operator.attributes {
             ensure!(!is_required || names.contains(name), "attribute `{name}` is missing");
+        }
+        if let Some(n) = attribute(node, "num_outputs").map(AttributeProto::i) {
+            let n_outputs = node.output.len();
+            ensure!(n == n_outputs as i64, "num_outputs is {n}, expected {n_outputs}, the number of outputs");
         }
         Ok(())
     }

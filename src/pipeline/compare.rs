@@ -6,7 +6,7 @@ use super::sample_sums::{MAX_FIRST, SampleOutputs, Sums, add};
 use super::tensors::{ComparedTensors, compare_tensors, n_chosen};
 use crate::calibrate::each_sample;
 use crate::check::{is_quantized, non_finite_constants};
-use crate::data::{Array, BoxLabels, Dataset, Labels, Preprocessing, Sample, same_preprocessing};
+use crate::data::{Array, BoxLabels, Dataset, Labels, Preprocessing, Sample, ensure_supported, same_preprocessing};
 use crate::diag::{WithHint, count};
 use crate::engine::{ShapedEngines, ShapedSession};
 use crate::export::scaled_float_model;
@@ -191,6 +191,7 @@ fn ensure_same_inputs(models: [&Path; 2], [float, quantized]: [&[InputSpec]; 2])
 /// Builds the engines of a model.
 pub(super) fn engines(path: &Path, model: &ModelProto, opset: i64, shapes: &Shapes) -> Result<ShapedEngines> {
     let engines = parsed(model, opset, shapes).and_then(|parsed| ShapedEngines::new(parsed, &[]));
+    let engines = engines.and_then(|engines| engines.inputs().iter().try_for_each(ensure_supported).map(|()| engines));
     engines.with_context(|| format!("`{}`", path.display()))
 }
 

@@ -2,7 +2,7 @@
 
 use super::locate::line_of;
 use super::table_error::{TableError, table_error};
-use crate::diag::{WithHint, did_you_mean, hint_of, quoted};
+use crate::diag::{WithHint, did_you_mean, hint_of, in_plain_words, quoted};
 use crate::foreign;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::Deserialize;
@@ -143,7 +143,7 @@ fn similar(tables: &[Named], unknown: &str) -> String {
 fn explain_syntax(error: serde_yaml::Error) -> anyhow::Error {
     let message = error.to_string();
     let line = error.location().map(|at| format!("line {}: ", at.line())).unwrap_or_default();
-    anyhow!("{line}{}", message.split(" at line ").next().unwrap_or(&message))
+    anyhow!("{line}{}", in_plain_words(message.split(" at line ").next().unwrap_or(&message)))
 }
 
 impl Layers {

@@ -323,6 +323,23 @@ def test_a_celu_has_a_factor(alpha, tmp_path):
     assert_range_as_in_onnxruntime(tmp_path, path, "p", rng.standard_normal((8, 4, 6, 6)).astype(np.float32))
 
 
+@pytest.mark.parametrize("attributes", [
+    {"output_shape": [13, 15]}, {"output_shape": [16, 17]}, {"output_shape": [14, 14], "auto_pad": "SAME_UPPER"},
+    {"output_shape": [13, 14], "auto_pad": "SAME_LOWER", "group": 2}, {"output_shape": [14, 15], "dilations": [2, 1]},
+    {"output_shape": [15, 16], "output_padding": [1, 0]},
+])
+def test_a_conv_transpose_with_the_size_of_its_output(attributes, tmp_path):
+    """Pads follow from the size. The engine's own operator leaves them out."""
+    rng = np.random.default_rng(18)
+    path, group = tmp_path / "model.onnx", attributes.get("group", 1)
+    draw = lambda *shape: rng.standard_normal(shape).astype(np.float32)
+    save(path, [("ConvTranspose", ["x", "w", "b"], "t", {"strides": [2, 2], **attributes}), ("Mul", ["t", "m"], "p", {}),
+                ("Conv", ["p", "v"], "y", {})],
+         {"w": draw(4, 6 // group, 3, 4), "b": draw(6), "m": draw(*attributes["output_shape"]) ** 3, "v": draw(3, 6, 1, 1)},
+         {"x": (1, 4, 7, 7)}, ("y", "p"))
+    assert_range_as_in_onnxruntime(tmp_path, path, "p", draw(8, 4, 7, 7))
+
+
 @pytest.mark.parametrize("scale", [1.5, 0.7, 2.0])
 def test_a_nearest_resize_of_opset_10_rounds_down(scale, tmp_path):
     """`compare` runs the float model without an upgrade of its opset."""
