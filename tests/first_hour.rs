@@ -370,7 +370,10 @@ fn inspect_begins_with_shapes_and_float_nodes_and_lists_tensors_where_asked() {
         ran.stdout
     };
     let text = inspect(&[]);
-    assert!(text.contains("\n  input    input: float [N, 3, 32, 32]\n  output   logits: float [N, 10]\n"), "{text}");
+    assert!(
+        text.contains("\n  input    input: float32 [N, 3, 32, 32]\n  output   logits: float32 [N, 10]\n"),
+        "{text}"
+    );
     let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"));
     assert!(at("\nfloat nodes (") < at("\nquantized activations ("), "{text}");
     assert!(at(" quantize_inputs, ") < at("\nquantized weights ("), "{text}");
@@ -378,7 +381,7 @@ fn inspect_begins_with_shapes_and_float_nodes_and_lists_tensors_where_asked() {
         assert!(!text.contains(tensors) && inspect(&["-v"]).contains(tensors), "{tensors}: {text}");
     }
     let report: serde_json::Value = serde_json::from_str(&inspect(&["--json"])).unwrap();
-    assert_eq!(report["input_types"], serde_json::json!(["float [N, 3, 32, 32]"]));
+    assert_eq!(report["input_types"], serde_json::json!(["float32 [N, 3, 32, 32]"]));
 }
 
 #[test]

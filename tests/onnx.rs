@@ -2,8 +2,9 @@
 
 use crate::support::{Attr, GraphBuilder};
 use mqq::onnx;
+use mqq::onnx::data_type::{element_bytes, type_name, type_number};
 use mqq::onnx::graph::GraphIndex;
-use mqq::onnx::integers::{integer_values, scale_values, type_name, type_number};
+use mqq::onnx::integers::{integer_values, scale_values};
 use mqq::onnx::node::multiply_adds;
 use mqq::onnx::proto::{
     AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, ValueInfoProto,
@@ -62,6 +63,13 @@ fn scales_of_every_float_type() {
 fn names_and_numbers_agree() {
     assert_eq!((type_name(22), type_number("int4")), ("int4", Some(22)));
     assert_eq!((type_name(-1), type_name(99), type_number("int")), ("unknown", "unknown", None));
+    assert_eq!((type_name(1), type_name(11), type_number("float")), ("float32", "float64", None));
+    for data_type in DataType::all() {
+        assert_eq!(type_number(data_type.name()), Some(data_type as i32));
+        assert_eq!(DataType::of(data_type as i32), Some(data_type));
+    }
+    let bytes = [1, 8, 9, 12, 13, 14, 16, 17, 21].map(element_bytes);
+    assert_eq!(bytes, [Some(4), None, Some(1), Some(4), Some(8), None, Some(2), None, None]);
 }
 
 #[test]

@@ -6,8 +6,8 @@ use super::print::{self, out};
 use super::{ErrorReport, Failure};
 use crate::diag::{Exit, is_of};
 use crate::onnx;
+use crate::onnx::data_type::type_name;
 use crate::onnx::inputs::{OpenShape, shape_text};
-use crate::onnx::integers::type_name;
 use crate::onnx::node::plain_domain;
 use crate::onnx::proto::ValueInfoProto;
 use crate::pipeline::prepare_for;
@@ -128,7 +128,7 @@ pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Returns the element type and shape of a value, such as `float [1, 3, 224, 224]`.
+/// Returns the element type and shape of a value, such as `float32 [1, 3, 224, 224]`.
 fn type_text(value: &ValueInfoProto) -> String {
     let Some(tensor) = value.tensor_type() else { return "no tensor".to_string() };
     let name = type_name(tensor.elem_type());

@@ -3,8 +3,8 @@
 //! Values are never rescaled. A value that the target type cannot hold is an error.
 
 use crate::diag::WithHint;
+use crate::onnx::data_type::{DataType, type_name};
 use crate::onnx::inputs::InputSpec;
-use crate::onnx::tensor::DataType;
 use crate::statistics::KeptArray;
 use anyhow::{Result, anyhow, bail, ensure};
 use half::{bf16, f16};
@@ -69,33 +69,15 @@ impl Array {
             Some(DataType::Int8) => Values::I8(values(bytes, i8::from_le_bytes)),
             Some(DataType::Uint8) => Values::U8(bytes.clone()),
             Some(DataType::Bool) => Values::Bool(bytes.iter().map(|byte| *byte != 0).collect()),
-            _ => bail!("a kept input has element type {data_type}, expected {TYPE_NAMES}"),
+            _ => bail!("a kept input is {}, expected {TYPE_NAMES}", type_name(*data_type)),
         };
         Ok(Array { shape: shape.clone(), values })
     }
 }
 
-/// Element kinds of array files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Element {
-    Bool,
-    U8,
-    U16,
-    U32,
-    U64,
-    I8,
-    I16,
-    I32,
-    I64,
-    F16,
-    Bf16,
-    F32,
-    F64,
-}
-
-/// The bytes of some elements.
+/// The bytes of some elements, of a type that [`DataType::is_plain`].
 pub struct Raw<'a> {
-    pub element: Element,
+    pub element: DataType,
     pub is_big_endian: bool,
     pub bytes: &'a [u8],
 }
@@ -106,55 +88,19 @@ enum ElementValue {
     Float(f64),
 }
 
-/// Every element kind with its number in `TensorProto.DataType`, NumPy's kind and size, its bytes per element, and its
-/// common name.
-const ELEMENTS: [(Element, i32, &str, usize, &str); 13] = [
-    (Element::F32, 1, "f4", 4, "float32"),
-    (Element::U8, 2, "u1", 1, "uint8"),
-    (Element::I8, 3, "i1", 1, "int8"),
-    (Element::U16, 4, "u2", 2, "uint16"),
-    (Element::I16, 5, "i2", 2, "int16"),
-    (Element::I32, 6, "i4", 4, "int32"),
-    (Element::I64, 7, "i8", 8, "int64"),
-    (Element::Bool, 9, "b1", 1, "bool"),
-    (Element::F16, 10, "f2", 2, "float16"),
-    (Element::F64, 11, "f8", 8, "float64"),
-    (Element::U32, 12, "u4", 4, "uint32"),
-    (Element::U64, 13, "u8", 8, "uint64"),
-    (Element::Bf16, 16, "", 2, "element type 16"),
-];
-
-impl Element {
-    /// Returns the kind with this number in `TensorProto.DataType`.
-    pub fn from_onnx(data_type: i32) -> Option<Element> {
-        ELEMENTS.iter().find(|(_, number, ..)| *number == data_type).map(|row| row.0)
-    }
-
-    /// Returns the kind for NumPy's kind and size, such as `f4`.
-    pub fn from_numpy(kind: &str) -> Option<Element> {
-        let found = ELEMENTS.iter().find(|(_, _, numpy, ..)| *numpy == kind && !kind.is_empty());
-        found.map(|row| row.0)
-    }
-
-    /// Returns the bytes per element.
-    pub fn size(self) -> usize {
-        ELEMENTS.iter().find(|row| row.0 == self).map_or(0, |row| row.3)
-    }
-
-    /// Returns the value in the low bits of `word`.
-    fn number(self, word: u64) -> ElementValue {
-        match self {
-            Element::Bool => ElementValue::Int(i128::from(word != 0)),
-            Element::U8 | Element::U16 | Element::U32 | Element::U64 => ElementValue::Int(i128::from(word)),
-            Element::I8 => ElementValue::Int(i128::from(word as i8)),
-            Element::I16 => ElementValue::Int(i128::from(word as i16)),
-            Element::I32 => ElementValue::Int(i128::from(word as i32)),
-            Element::I64 => ElementValue::Int(i128::from(word as i64)),
-            Element::F16 => ElementValue::Float(f16::from_bits(word as u16).to_f64()),
-            Element::Bf16 => ElementValue::Float(bf16::from_bits(word as u16).to_f64()),
-            Element::F32 => ElementValue::Float(f64::from(f32::from_bits(word as u32))),
-            Element::F64 => ElementValue::Float(f64::from_bits(word)),
-        }
+/// Returns the value in the low bits of `word`.
+fn number(element: DataType, word: u64) -> ElementValue {
+    match element {
+        DataType::Bool => ElementValue::Int(i128::from(word != 0)),
+        DataType::Int8 => ElementValue::Int(i128::from(word as i8)),
+        DataType::Int16 => ElementValue::Int(i128::from(word as i16)),
+        DataType::Int32 => ElementValue::Int(i128::from(word as i32)),
+        DataType::Int64 => ElementValue::Int(i128::from(word as i64)),
+        DataType::Float16 => ElementValue::Float(f16::from_bits(word as u16).to_f64()),
+        DataType::Bfloat16 => ElementValue::Float(bf16::from_bits(word as u16).to_f64()),
+        DataType::Float => ElementValue::Float(f64::from(f32::from_bits(word as u32))),
+        DataType::Double => ElementValue::Float(f64::from_bits(word)),
+        _ => ElementValue::Int(i128::from(word)),
     }
 }
 
@@ -166,7 +112,7 @@ impl Raw<'_> {
             if self.is_big_endian {
                 word[..bytes.len()].reverse();
             }
-            self.element.number(u64::from_le_bytes(word))
+            number(self.element, u64::from_le_bytes(word))
         })
     }
 
@@ -186,7 +132,7 @@ impl Raw<'_> {
     }
 
     fn floats(&self) -> Result<Vec<f32>> {
-        if self.element == Element::F32 && !self.is_big_endian {
+        if self.element == DataType::Float && !self.is_big_endian {
             let (chunks, _) = self.bytes.as_chunks::<4>();
             return Ok(chunks.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect());
         }
@@ -211,7 +157,7 @@ impl Raw<'_> {
     pub fn convert(&self, data_type: i32) -> Result<Values> {
         Ok(match DataType::of(data_type) {
             Some(DataType::Float) => Values::F32(self.floats()?),
-            Some(DataType::Uint8) if self.element == Element::U8 => Values::U8(self.bytes.to_vec()),
+            Some(DataType::Uint8) if self.element == DataType::Uint8 => Values::U8(self.bytes.to_vec()),
             Some(DataType::Uint8) => Values::U8(self.ints("uint8")?),
             Some(DataType::Int8) => Values::I8(self.ints("int8")?),
             Some(DataType::Int32) => Values::I32(self.ints("int32")?),
@@ -236,16 +182,6 @@ pub fn ensure_supported(input: &InputSpec) -> Result<()> {
     }
     let hint = if input.data_type == DataType::Float16 as i32 { "convert the model to float32 first" } else { "" };
     Err(anyhow!("input `{}` takes {}, expected {TYPE_NAMES}", input.name, type_name(input.data_type)).hint(hint))
-}
-
-/// Returns the common name of an ONNX element type.
-pub fn type_name(data_type: i32) -> String {
-    let found = ELEMENTS.iter().find(|(_, number, ..)| *number == data_type);
-    match (found, data_type) {
-        (Some((.., name)), _) => (*name).to_owned(),
-        (None, 8) => "strings".to_owned(),
-        (None, other) => format!("element type {other}"),
-    }
 }
 
 /// Returns the shape of one sample, if the data for an input are an array of shape `found`; `None` if the array does

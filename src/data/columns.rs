@@ -1,9 +1,10 @@
 //! Array files whose arrays are matched with the inputs: one column of samples per input.
 
-use super::array::{Element, Raw, samples};
+use super::array::{Raw, samples};
 use super::npy::{Archive, Stored};
 use super::{Array, Sample, pb, sources};
 use crate::diag::{WithHint, did_you_mean, file_name, quoted};
+use crate::onnx::data_type::DataType;
 use crate::onnx::inputs::{InputShapes, InputSpec};
 use crate::onnx::tensor;
 use anyhow::{Context, Result, anyhow, ensure};
@@ -159,7 +160,7 @@ fn ensure_one_number(columns: &[Column], inputs: &[InputSpec]) -> Result<()> {
     Ok(())
 }
 
-fn read_message(path: &Path, sample: usize, n_samples: usize) -> Result<(Element, Bytes)> {
+fn read_message(path: &Path, sample: usize, n_samples: usize) -> Result<(DataType, Bytes)> {
     let (message, element) = pb::read(path)?;
     let n_values = tensor::shape(&message)?.iter().product::<usize>() / n_samples;
     Ok((element, pb::slice(&message, element, sample * n_values, n_values)))

@@ -2,9 +2,9 @@
 //!
 //! Source: NumPy, `numpy.lib.format`; versions 1 to 3.
 
-use super::array::Element;
 use crate::diag::{WithHint, did_you_mean, quoted};
 use crate::foreign;
+use crate::onnx::data_type::{DataType, TypeKind};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use npyz::npz::NpzArchive;
 use npyz::{DType, NpyHeader, Order};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub struct Header {
     pub shape: Vec<usize>,
-    pub element: Element,
+    pub element: DataType,
     pub is_big_endian: bool,
     is_column_major: bool,
     n_bytes: usize,
@@ -73,6 +73,21 @@ fn header_error(bytes: &[u8], error: &io::Error) -> anyhow::Error {
     }
 }
 
+/// Returns the element type for NumPy's kind and size, such as `f4`.
+fn element_type(text: &str) -> Option<DataType> {
+    let (kind, size) = text.split_at_checked(1)?;
+    let kind = match kind {
+        "b" => TypeKind::Bool,
+        "u" => TypeKind::Unsigned,
+        "i" => TypeKind::Signed,
+        "f" => TypeKind::Float,
+        _ => return None,
+    };
+    let is_of = |of: &DataType| of.is_plain() && of.kind() == kind && of.size().to_string() == size;
+    // NumPy has no bfloat16.
+    DataType::all().find(|of| is_of(of) && *of != DataType::Bfloat16)
+}
+
 impl Header {
     /// Reads a header. Returns its length in bytes, too.
     fn read(reader: impl Read) -> Result<(Header, u64)> {
@@ -82,7 +97,7 @@ impl Header {
             bail!("holds records, expected plain numbers");
         };
         let text = plain.to_string();
-        let Some(element) = Element::from_numpy(text.trim_start_matches(['<', '>', '|', '='])) else {
+        let Some(element) = element_type(text.trim_start_matches(['<', '>', '|', '='])) else {
             bail!("has the element type `{text}`, expected numbers or booleans");
         };
         let shape: Result<Vec<usize>, _> = npy.shape().iter().map(|&n| usize::try_from(n)).collect();

@@ -1,19 +1,19 @@
 //! `TensorProto` files, the format of ONNX's test data.
 
-use super::array::{Element, type_name};
 use crate::diag::count;
 use crate::foreign;
+use crate::onnx::data_type::{DataType, type_name};
 use crate::onnx::proto::TensorProto;
 use crate::onnx::tensor;
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use std::path::Path;
 
-/// Reads a tensor and its element kind. Raw data stay in the memory map.
+/// Reads a tensor and its element type. Raw data stay in the memory map.
 ///
 /// # Errors
 /// If the file is not a numeric tensor, or the number of values does not match the shape.
-pub fn read(path: &Path) -> Result<(TensorProto, Element)> {
+pub fn read(path: &Path) -> Result<(TensorProto, DataType)> {
     let file = foreign::open(path)?;
     ensure!(file.metadata()?.len() > 0, "is empty, expected an ONNX tensor");
     // SAFETY: the map is read-only and private to this process; as with every memory map, nobody else may truncate the
@@ -22,7 +22,8 @@ pub fn read(path: &Path) -> Result<(TensorProto, Element)> {
     let tensor = tensor::decode(Bytes::from_owner(map))?;
     let data_type = tensor.data_type.unwrap_or_default();
     ensure!(data_type != 0, "is not an ONNX tensor: it has no element type");
-    let element = Element::from_onnx(data_type)
+    let element = DataType::of(data_type)
+        .filter(|element| element.is_plain())
         .with_context(|| format!("tensor holds {}, expected numbers or booleans", type_name(data_type)))?;
     ensure!(!tensor::is_external(&tensor), "data are in an external file, expected in this file");
     let n_values: usize = tensor::shape(&tensor)?.iter().product();
@@ -37,10 +38,10 @@ pub fn read(path: &Path) -> Result<(TensorProto, Element)> {
             raw.len() / element.size()
         }
         None => match element {
-            Element::F32 => tensor.float_data.len(),
-            Element::F64 => tensor.double_data.len(),
-            Element::I64 => tensor.int64_data.len(),
-            Element::U32 | Element::U64 => tensor.uint64_data.len(),
+            DataType::Float => tensor.float_data.len(),
+            DataType::Double => tensor.double_data.len(),
+            DataType::Int64 => tensor.int64_data.len(),
+            DataType::Uint32 | DataType::Uint64 => tensor.uint64_data.len(),
             _ => tensor.int32_data.len(),
         },
     };
@@ -54,7 +55,7 @@ pub fn read(path: &Path) -> Result<(TensorProto, Element)> {
 }
 
 /// Returns the little-endian bytes of `len` elements from element `first` on.
-pub fn slice(tensor: &TensorProto, element: Element, first: usize, len: usize) -> Bytes {
+pub fn slice(tensor: &TensorProto, element: DataType, first: usize, len: usize) -> Bytes {
     fn pack<T: Copy, const N: usize>(values: &[T], bytes: fn(T) -> [u8; N]) -> Bytes {
         values.iter().flat_map(|&value| bytes(value)).collect::<Vec<u8>>().into()
     }
@@ -63,15 +64,13 @@ pub fn slice(tensor: &TensorProto, element: Element, first: usize, len: usize) -
         return raw.slice(first * size..end * size);
     }
     match element {
-        Element::F32 => pack(&tensor.float_data[first..end], f32::to_le_bytes),
-        Element::F64 => pack(&tensor.double_data[first..end], f64::to_le_bytes),
-        Element::I64 => pack(&tensor.int64_data[first..end], i64::to_le_bytes),
-        Element::U64 => pack(&tensor.uint64_data[first..end], u64::to_le_bytes),
-        Element::U32 => pack(&tensor.uint64_data[first..end], |x| (x as u32).to_le_bytes()),
-        Element::I32 => pack(&tensor.int32_data[first..end], i32::to_le_bytes),
-        Element::U16 | Element::I16 | Element::F16 | Element::Bf16 => {
-            pack(&tensor.int32_data[first..end], |x| (x as u16).to_le_bytes())
-        }
-        Element::Bool | Element::U8 | Element::I8 => pack(&tensor.int32_data[first..end], |x| (x as u8).to_le_bytes()),
+        DataType::Float => pack(&tensor.float_data[first..end], f32::to_le_bytes),
+        DataType::Double => pack(&tensor.double_data[first..end], f64::to_le_bytes),
+        DataType::Int64 => pack(&tensor.int64_data[first..end], i64::to_le_bytes),
+        DataType::Uint64 => pack(&tensor.uint64_data[first..end], u64::to_le_bytes),
+        DataType::Uint32 => pack(&tensor.uint64_data[first..end], |x| (x as u32).to_le_bytes()),
+        DataType::Int32 => pack(&tensor.int32_data[first..end], i32::to_le_bytes),
+        _ if size == 2 => pack(&tensor.int32_data[first..end], |x| (x as u16).to_le_bytes()),
+        _ => pack(&tensor.int32_data[first..end], |x| (x as u8).to_le_bytes()),
     }
 }

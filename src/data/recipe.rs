@@ -1,11 +1,10 @@
 //! The preprocessing for one input with all defaults resolved, and its description.
 
-use super::array;
 use super::preprocess::{Color, Crop, Filter, Layout, Preprocessing};
 use super::resize::Resize;
 use crate::diag::{WithHint, count, quoted};
+use crate::onnx::data_type::{DataType, type_name};
 use crate::onnx::inputs::InputSpec;
-use crate::onnx::tensor::DataType;
 use anyhow::{Result, anyhow, bail, ensure};
 
 /// The preprocessing steps for one input, with all defaults resolved.
@@ -44,7 +43,7 @@ pub fn image_input(inputs: &[InputSpec]) -> Result<&InputSpec> {
             anyhow!(
                 "images cannot feed input `{}`: it takes {} of shape {:?}, expected float32 or uint8 of rank 4",
                 input.name,
-                array::type_name(input.data_type),
+                type_name(input.data_type),
                 input.shape
             )
             .hint("pass its data as .npy or .npz")

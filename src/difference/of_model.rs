@@ -5,7 +5,7 @@ use super::{
 };
 use crate::check::{QdqNode, QdqOperator, Role, operand_role};
 use crate::matching::{TensorRoots, as_qdq};
-use crate::onnx::integers::type_name;
+use crate::onnx::data_type::type_name;
 use crate::onnx::node::{constant, is_qdq, node_name};
 use crate::onnx::proto::{ModelProto, NodeProto};
 use crate::onnx::tensor::raw_bytes;

@@ -2,8 +2,8 @@
 //! integers.
 
 use crate::check::{QdqGraph, QdqNode, QdqOperator};
+use crate::onnx::data_type::DataType;
 use crate::onnx::graph::activations;
-use crate::onnx::integers::integer_range;
 use crate::onnx::node::is_qdq;
 use crate::onnx::proto::{ModelProto, NodeProto};
 use std::collections::{BTreeMap, BTreeSet};
@@ -105,7 +105,7 @@ impl<'a> TensorRoots<'a> {
         let (&[scale], zero_points) = (qdq.scale.known()?, qdq.zero_point.known()) else { return None };
         let zero_point = zero_points.map_or(0, |values| values.first().copied().unwrap_or_default());
         let scale = f64::from(scale);
-        let ends = integer_range(qdq.data_type?)?.map(|end| f64::from(end - zero_point) * scale);
+        let ends = DataType::of(qdq.data_type?)?.integer_range()?.map(|end| f64::from(end - zero_point) * scale);
         Some(IntegerGrid { scale, ends })
     }
 

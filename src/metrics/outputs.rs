@@ -1,9 +1,9 @@
 //! The outputs of a graph, and the tensors by which they are evaluated.
 
+use crate::onnx::data_type::{DataType, TypeKind};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node;
 use crate::onnx::proto::{Dimension, GraphProto, ValueInfoProto};
-use crate::onnx::tensor::DataType;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Channel axes that the user gives, by output.
@@ -30,16 +30,15 @@ pub struct EvaluatedOutput {
     pub channel_axis: Option<usize>,
 }
 
-/// ONNX's float types.
-const FLOATS: [DataType; 4] = [DataType::Float, DataType::Float16, DataType::Double, DataType::Bfloat16];
-
 impl EvaluatedOutput {
     /// Returns the outputs of a graph, each evaluated by its own values.
     pub fn of(graph: &GraphProto, axes: &ChannelAxes) -> Vec<EvaluatedOutput> {
         let index = GraphIndex::new(graph);
         let selected = selected_tensors(graph, &index);
         // An undeclared type is 0.
-        let is_float = |number: i32| number == 0 || FLOATS.iter().any(|float| *float as i32 == number);
+        let is_float = |number: i32| {
+            number == 0 || DataType::of(number).is_some_and(|of| of.is_plain() && of.kind() == TypeKind::Float)
+        };
         let of = |value: &ValueInfoProto| EvaluatedOutput {
             name: value.name().to_string(),
             tensor: value.name().to_string(),

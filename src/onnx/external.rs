@@ -1,5 +1,6 @@
 //! Tensors in external data files.
 
+use super::data_type::element_bytes;
 use super::mapped;
 use super::proto::{GraphProto, ModelProto, StringStringEntryProto, TensorProto};
 use super::tensor::{self, is_external};
@@ -96,7 +97,7 @@ fn read(tensor: &mut TensorProto, folder: &Path, files: &mut BTreeMap<String, By
     }
     let bytes = &files[&location];
     let n_values: usize = tensor::shape(tensor)?.iter().product();
-    let needed = tensor::element_bytes(tensor.data_type()).map(|size| n_values * size);
+    let needed = element_bytes(tensor.data_type()).map(|size| n_values * size);
     if let (Some(needed), Some(length)) = (needed, length) {
         ensure!(
             needed == length,

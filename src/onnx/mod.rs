@@ -5,6 +5,7 @@
 //! [`Staged`].
 
 pub mod cut;
+pub mod data_type;
 pub mod edit;
 mod external;
 mod functions;

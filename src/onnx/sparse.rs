@@ -1,5 +1,6 @@
 //! Makes sparse tensors dense, as later stages read dense tensors only.
 
+use super::data_type::{element_bytes, type_name};
 use super::proto::{GraphProto, ModelProto, SparseTensorProto, TensorProto};
 use super::tensor;
 use super::valid::check_sparse;
@@ -47,9 +48,9 @@ fn full(sparse: &SparseTensorProto) -> Result<TensorProto> {
     let values = sparse.values.as_ref().context("has no values")?;
     let dims: Vec<usize> = sparse.dims.iter().map(|&dim| dim as usize).collect();
     let n_places: usize = dims.iter().product();
-    let size = tensor::element_bytes(values.data_type());
+    let size = element_bytes(values.data_type());
     let size = size.with_context(|| {
-        format!("has the element type {}, expected a numeric type of whole bytes", values.data_type())
+        format!("has the element type {}, expected a numeric type of whole bytes", type_name(values.data_type()))
     })?;
     let n_bytes = n_places.checked_mul(size).filter(|&n| n <= MAX_BYTES);
     let n_bytes = n_bytes.with_context(|| {

@@ -3,6 +3,7 @@
 //! Sizes are checked against the data before any allocation. Source of the encoding: `onnx.proto`, `TensorProto` (raw
 //! data is little-endian; narrow types share `int32_data`).
 
+use super::data_type::{element_bytes, type_name};
 use super::mapped;
 use super::proto::TensorProto;
 use crate::diag::count;
@@ -10,58 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use prost::Message;
 
-/// Element types of ONNX, as numbers of `TensorProto.DataType`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(i32)]
-pub enum DataType {
-    /// 32-bit float.
-    Float = 1,
-    /// Unsigned 8-bit integer.
-    Uint8 = 2,
-    /// Signed 8-bit integer.
-    Int8 = 3,
-    /// Unsigned 16-bit integer.
-    Uint16 = 4,
-    /// Signed 16-bit integer.
-    Int16 = 5,
-    /// Signed 32-bit integer.
-    Int32 = 6,
-    /// Signed 64-bit integer.
-    Int64 = 7,
-    /// True or false.
-    Bool = 9,
-    /// 16-bit float of IEEE 754.
-    Float16 = 10,
-    /// 64-bit float.
-    Double = 11,
-    /// The upper 16 bits of a 32-bit float.
-    Bfloat16 = 16,
-    /// Unsigned 4-bit integer, two to a byte.
-    Uint4 = 21,
-    /// Signed 4-bit integer, two to a byte.
-    Int4 = 22,
-}
-
-impl DataType {
-    /// Returns the type with this number; `None` for types without a name here.
-    pub fn of(number: i32) -> Option<DataType> {
-        use DataType::*;
-        let all = [Float, Uint8, Int8, Uint16, Int16, Int32, Int64, Bool, Float16, Double, Bfloat16, Uint4, Int4];
-        all.into_iter().find(|data_type| *data_type as i32 == number)
-    }
-}
-
-/// Returns the bytes per element of a type in `TensorProto.DataType`; `None` for strings, complex numbers, 8-bit floats
-/// and types that share bytes.
-pub fn element_bytes(data_type: i32) -> Option<usize> {
-    Some(match data_type {
-        2 | 3 | 9 => 1,
-        4 | 5 | 10 | 16 => 2,
-        1 | 6 | 12 => 4,
-        7 | 11 | 13 => 8,
-        _ => return None,
-    })
-}
+pub use super::data_type::DataType;
 
 /// Decodes the tensor of a `TensorProto` file. Its raw data shares the memory of `bytes`.
 ///
@@ -123,7 +73,7 @@ pub fn is_true(tensor: &TensorProto) -> bool {
 
 fn expect_type(tensor: &TensorProto, expected: DataType) -> Result<()> {
     let found = tensor.data_type.unwrap_or_default();
-    ensure!(found == expected as i32, "element type is {found}, expected {} ({expected:?})", expected as i32);
+    ensure!(found == expected as i32, "element type is {}, expected {}", type_name(found), expected.name());
     Ok(())
 }
 
@@ -158,33 +108,23 @@ pub fn ensure_whole(tensor: &TensorProto) -> Result<()> {
     let n: usize = shape(tensor)?.iter().product();
     let data_type = tensor.data_type();
     ensure!(data_type != 0, "has no element type");
-    let bits = match data_type {
-        21..=23 => 4,
-        25 | 26 => 2,
-        _ => 8,
-    };
+    let of_type = DataType::of(data_type);
+    let bits = of_type.map_or(8, DataType::bits);
     if let Some(raw) = &tensor.raw_data {
-        let expected = match element_bytes(data_type) {
-            Some(size) => n * size,
-            None => match data_type {
-                8 => bail!("holds strings as raw bytes, expected `string_data`"),
-                14 => n * 8,
-                15 => n * 16,
-                _ => (n * bits).div_ceil(8),
-            },
-        };
+        ensure!(of_type != Some(DataType::String), "holds strings as raw bytes, expected `string_data`");
+        let expected = if bits < 8 { (n * bits).div_ceil(8) } else { n.saturating_mul(bits / 8) };
         ensure!(raw.len() == expected, "holds {}, expected {expected} for its shape", count(raw.len(), "byte"));
         return Ok(());
     }
-    let (found, expected) = match data_type {
-        1 => (tensor.float_data.len(), n),
-        14 => (tensor.float_data.len(), 2 * n),
-        11 => (tensor.double_data.len(), n),
-        15 => (tensor.double_data.len(), 2 * n),
-        7 => (tensor.int64_data.len(), n),
-        12 | 13 => (tensor.uint64_data.len(), n),
-        8 => (tensor.string_data.len(), n),
-        _ => (tensor.int32_data.len(), (n * bits).div_ceil(8)),
+    let (found, expected) = match of_type {
+        Some(DataType::Float) => (tensor.float_data.len(), n),
+        Some(DataType::Complex64) => (tensor.float_data.len(), 2 * n),
+        Some(DataType::Double) => (tensor.double_data.len(), n),
+        Some(DataType::Complex128) => (tensor.double_data.len(), 2 * n),
+        Some(DataType::Int64) => (tensor.int64_data.len(), n),
+        Some(DataType::Uint32 | DataType::Uint64) => (tensor.uint64_data.len(), n),
+        Some(DataType::String) => (tensor.string_data.len(), n),
+        _ => (tensor.int32_data.len(), (n * bits.min(8)).div_ceil(8)),
     };
     ensure!(found == expected, "holds {}, expected {expected} for its shape", count(found, "value"));
     Ok(())
@@ -210,7 +150,7 @@ pub fn raw_bytes(tensor: &TensorProto) -> Result<Bytes> {
             bytes(&|| tensor.uint64_data.iter().flat_map(|v| v.to_le_bytes().into_iter().take(n)).collect())
         }
         (_, Some(n)) => bytes(&|| tensor.int32_data.iter().flat_map(|v| v.to_le_bytes().into_iter().take(n)).collect()),
-        (other, None) => bail!("element type is {other}, expected a numeric type of whole bytes"),
+        (other, None) => bail!("element type is {}, expected a numeric type of whole bytes", type_name(other)),
     }
 }
 
@@ -244,7 +184,7 @@ pub fn from_integers(name: &str, data_type: DataType, shape: &[usize], values: &
         DataType::Uint8 | DataType::Int8 => low_bytes(1),
         DataType::Uint16 | DataType::Int16 => low_bytes(2),
         DataType::Int32 => low_bytes(4),
-        _ => bail!("tensor `{name}`: {data_type:?} is not an integer type of 32 bits or fewer"),
+        _ => bail!("tensor `{name}`: type is {}, expected an integer type of 4, 8, 16 or 32 bits", data_type.name()),
     };
     from_raw(name, data_type, shape, values.len(), raw)
 }

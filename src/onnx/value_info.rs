@@ -106,7 +106,7 @@ impl ValueInfos {
                         "Equal" | "Less" | "Greater" | "LessOrEqual" | "GreaterOrEqual" | "Not" | "And" | "Or" | "Xor"
                         | "IsNaN" | "IsInf",
                         _,
-                    ) => Some(9),
+                    ) => Some(DataType::Bool as i32),
                     ("Cast", _) => attribute("to").map(|a| a.i() as i32),
                     ("ConstantOfShape", _) => Some(
                         attribute("value").and_then(|a| a.t.as_ref()).map_or(DataType::Float as i32, |t| t.data_type()),
@@ -127,7 +127,7 @@ impl ValueInfos {
                     // The first inputs are ids, the third is the embedding table.
                     ("EmbedLayerNormalization", 0) => of_input(2),
                     ("EmbedLayerNormalization", 1) => Some(DataType::Int32 as i32),
-                    ("Dropout", 1) => Some(9),
+                    ("Dropout", 1) => Some(DataType::Bool as i32),
                     ("If" | "Loop" | "Scan" | "SequenceAt" | "Optional", _) => None,
                     _ => (0..node.input.len()).find_map(of_input),
                 };

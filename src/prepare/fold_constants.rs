@@ -16,6 +16,7 @@
 
 use super::{Change, FLOAT16, Pass, is_cast_to_float};
 use crate::engine::{Parsed, Value};
+use crate::onnx::data_type::element_bytes;
 use crate::onnx::graph::{GraphIndex, drop_unused, names_read};
 use crate::onnx::inputs::{Shapes, inputs_of, is_open};
 use crate::onnx::node;
@@ -198,8 +199,8 @@ fn is_as_expected(value_info: &ValueInfos, outputs: &[TensorProto], operands: &[
 }
 
 /// Returns the bytes of a tensor's values; `None` for types whose elements do not take whole bytes, as
-/// [`tensor::element_bytes`].
+/// [`element_bytes`].
 fn bytes(tensor: &TensorProto) -> Option<usize> {
     let n_values: usize = tensor::shape(tensor).ok()?.iter().product();
-    n_values.checked_mul(tensor::element_bytes(tensor.data_type())?)
+    n_values.checked_mul(element_bytes(tensor.data_type())?)
 }

@@ -28,7 +28,7 @@ pub use graph::{Demands, PreparedGraph, prepare_file};
 pub use multiply_and_add::multiply_and_add;
 
 use crate::diag::WithHint;
-use crate::onnx::integers::type_name;
+use crate::onnx::data_type::type_name;
 use crate::onnx::node::{self, node_name};
 use crate::onnx::proto::{ModelProto, NodeProto, ValueInfoProto};
 use crate::onnx::tensor::DataType;

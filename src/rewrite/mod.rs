@@ -8,15 +8,16 @@
 
 mod product;
 
+use crate::onnx::data_type::{DataType, type_number};
 use crate::onnx::graph::{self, Edge};
 use crate::onnx::names::Names;
 use crate::onnx::node;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto};
-use crate::onnx::tensor::{self, DataType};
+use crate::onnx::tensor;
 use crate::plan::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
 use crate::quant::{Codes, QuantParams};
 use crate::scheme::{QType, WeightStorage};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use product::{CONTRIB, StoredProduct};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -321,15 +322,9 @@ fn node<const N: usize>(op_type: &str, inputs: [&String; N], output: &str, attri
 }
 
 fn integers(name: &str, shape: &[usize], values: &[i32], qtype: &QType) -> Result<TensorProto> {
-    let data_type = match qtype.dtype().as_str() {
-        "int8" => DataType::Int8,
-        "uint8" => DataType::Uint8,
-        "int16" => DataType::Int16,
-        "uint16" => DataType::Uint16,
-        "int4" => DataType::Int4,
-        "uint4" => DataType::Uint4,
-        other => bail!("tensor `{name}`: type is {other}, expected an integer type of 4, 8 or 16 bits"),
-    };
+    let dtype = qtype.dtype();
+    let data_type = type_number(&dtype).and_then(DataType::of);
+    let data_type = data_type.with_context(|| format!("tensor `{name}`: type is {dtype}, expected an integer type"))?;
     // Only the low bits are stored: they hold every value of the grid.
     tensor::from_integers(name, data_type, shape, values)
 }

@@ -1,7 +1,7 @@
 //! Calls of rules in a table (of placement and of a target's checks), and the kinds of their parameters.
 
 use crate::diag::none_of;
-use crate::onnx::integers::{type_names, type_number};
+use crate::onnx::data_type::{DataType, type_number};
 use anyhow::{Result, bail, ensure};
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ pub enum ParameterKind {
     Ops,
     /// A name from the table's `types`.
     Type,
-    /// Element types by their ONNX names; empty for none.
+    /// Element types by their names; empty for none.
     Dtypes,
     /// Pairs of element types, such as `int8/uint8`.
     DtypePairs,
@@ -170,7 +170,7 @@ impl ParameterKind {
             true => Ok(()),
             false => Err(none_of(format_args!("`{found}` is unknown"), found, names.iter().copied())),
         };
-        let dtypes: Vec<&str> = type_names().collect();
+        let dtypes: Vec<&str> = DataType::all().map(DataType::name).collect();
         match (self, value) {
             (ParameterKind::Number | ParameterKind::Axis, Parameter::Number(_))
             | (ParameterKind::Ops, Parameter::Ops(_))

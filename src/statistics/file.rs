@@ -11,6 +11,7 @@ use super::{
     TensorCounts,
 };
 use crate::diag::{WithHint, in_plain_words};
+use crate::onnx::data_type::{DataType, type_name};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView, serialize};
 use serde::{Deserialize, Serialize};
@@ -30,9 +31,15 @@ const SAMPLES: &str = "samples";
 /// Name of the array with the hashes of the kept samples.
 const KEPT: &str = "kept";
 
-/// Element types of inputs: the type in the file, and the number in `TensorProto.DataType`.
-const INPUT_TYPES: [(Dtype, i32); 6] =
-    [(Dtype::F32, 1), (Dtype::I64, 7), (Dtype::I32, 6), (Dtype::I8, 3), (Dtype::U8, 2), (Dtype::BOOL, 9)];
+/// Element types of inputs: in the file, and in ONNX.
+const INPUT_TYPES: [(Dtype, DataType); 6] = [
+    (Dtype::F32, DataType::Float),
+    (Dtype::I64, DataType::Int64),
+    (Dtype::I32, DataType::Int32),
+    (Dtype::I8, DataType::Int8),
+    (Dtype::U8, DataType::Uint8),
+    (Dtype::BOOL, DataType::Bool),
+];
 
 /// The keys of the text that files of every version have.
 #[derive(Deserialize)]
@@ -101,9 +108,9 @@ pub fn statistics_bytes(saved: &SavedStatistics) -> Result<Vec<u8>> {
     }
     for (i, sample) in saved.kept.iter().enumerate() {
         for (j, KeptArray { data_type, shape, bytes }) in sample.inputs.iter().enumerate() {
-            let known = INPUT_TYPES.iter().find(|(_, known)| known == data_type);
+            let known = INPUT_TYPES.iter().find(|(_, known)| *known as i32 == *data_type);
             let (dtype, _) =
-                *known.with_context(|| format!("an input has element type {data_type}, which the file cannot hold"))?;
+                *known.with_context(|| format!("an input is {}, which the file cannot hold", type_name(*data_type)))?;
             let (shape, bytes) = (shape.clone(), bytes.clone());
             arrays.insert(format!("{KEPT}/{i}/{j}"), FileArray { dtype, shape, bytes });
         }
@@ -236,7 +243,11 @@ impl<'a> Reader<'a> {
             let inputs = (0..).map_while(|j| self.arrays.get(&format!("{KEPT}/{i}/{j}"))).map(|array| {
                 let known = INPUT_TYPES.iter().find(|(dtype, _)| *dtype == array.dtype());
                 let (_, data_type) = *known.with_context(|| format!("an input is {:?}", array.dtype()))?;
-                Ok(KeptArray { data_type, shape: array.shape().to_vec(), bytes: array.data().to_vec() })
+                Ok(KeptArray {
+                    data_type: data_type as i32,
+                    shape: array.shape().to_vec(),
+                    bytes: array.data().to_vec(),
+                })
             });
             Ok(KeptSample { hash, inputs: inputs.collect::<Result<_>>()? })
         };

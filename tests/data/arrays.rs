@@ -175,7 +175,7 @@ fn broken_files_are_named() {
         (
             "a.pb",
             TensorProto { data_type: Some(8), ..Default::default() }.encode_to_vec(),
-            "tensor holds strings, expected numbers or booleans",
+            "tensor holds string, expected numbers or booleans",
         ),
         (
             "a.pb",

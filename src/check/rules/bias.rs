@@ -2,7 +2,7 @@
 
 use super::{Check, Finding, RuleReport};
 use crate::check::{QdqGraph, QdqNode, QdqOperator};
-use crate::onnx::integers::type_name;
+use crate::onnx::data_type::type_name;
 use crate::onnx::proto::NodeProto;
 use crate::onnx::tensor::DataType;
 use crate::scheme::{ParameterKind, RuleCall};

@@ -2,7 +2,7 @@
 
 use super::{Check, Finding, RuleReport};
 use crate::check::{QdqGraph, QdqNode, Role};
-use crate::onnx::integers::type_name;
+use crate::onnx::data_type::type_name;
 use crate::quant::Codes;
 use crate::scheme::{BiasRow, ParameterKind, RuleCall, Scheme, WeightStorage};
 

@@ -2,7 +2,7 @@
 
 use super::{Check, Finding, RuleReport};
 use crate::check::QdqGraph;
-use crate::onnx::integers::type_name;
+use crate::onnx::data_type::type_name;
 use crate::scheme::{ParameterKind, RuleCall};
 
 /// Quantized outputs must have the parameters that the target has built in.

@@ -6,9 +6,8 @@
 use super::{Check, Finding, RuleReport};
 use crate::check::{NodeInput, QdqGraph, QdqNode, QdqOperator};
 use crate::diag::count;
-use crate::onnx::integers::type_name;
+use crate::onnx::data_type::{DataType, type_name};
 use crate::onnx::node;
-use crate::onnx::tensor::DataType;
 use crate::scheme::RuleCall;
 
 /// The nodes must be valid ONNX: inputs, element types of the opset, shapes of the parameters.
@@ -50,17 +49,13 @@ fn n_float_inputs(op_type: &str) -> usize {
     }
 }
 
-/// Element types of up to 16 bits, and 4 bits.
-const NARROW: [DataType; 6] =
-    [DataType::Uint8, DataType::Int8, DataType::Uint16, DataType::Int16, DataType::Uint4, DataType::Int4];
-
 fn layer_form(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
     for node in graph.graph.node.iter().filter(|node| node::is_standard(node)) {
         for name in node.input.iter().take(n_float_inputs(node.op_type())).filter(|name| !name.is_empty()) {
             let quantize = graph.qdq_of(name).filter(|qdq| qdq.operator == QdqOperator::Quantize);
             let stored = graph.constant(name).map(|tensor| tensor.data_type());
             let data_type = quantize.map_or(stored, |qdq| qdq.data_type);
-            let is_narrow = |number: &i32| NARROW.iter().any(|narrow| *narrow as i32 == *number);
+            let is_narrow = |number: &i32| DataType::of(*number).is_some_and(|of| of.integer_range().is_some());
             if let Some(data_type) = data_type.filter(is_narrow) {
                 let expected = "float: the output of a DequantizeLinear";
                 report.add(Finding::new("input", type_name(data_type), expected).at(node).on(name));

@@ -2,7 +2,7 @@
 
 use super::{Check, Finding, RuleReport, Severity};
 use crate::check::{QdqGraph, QdqNode, Role, operand_role};
-use crate::onnx::integers::{integer_range, type_name};
+use crate::onnx::data_type::{DataType, type_name};
 use crate::onnx::proto::NodeProto;
 use crate::scheme::{ParameterKind, RuleCall};
 
@@ -187,7 +187,7 @@ fn outside(quantize: &QdqNode, (low, high): (Option<f32>, Option<f32>)) -> Optio
         Some(_) => return None,
         None => 0,
     };
-    let [from, to] = integer_range(quantize.data_type?)?.map(|q| (q - zero_point) as f32 * scale);
+    let [from, to] = DataType::of(quantize.data_type?)?.integer_range()?.map(|q| (q - zero_point) as f32 * scale);
     let is_outside = low.is_some_and(|low| low - from > ROUNDING) || high.is_some_and(|high| to - high > ROUNDING);
     is_outside.then_some([from, to])
 }

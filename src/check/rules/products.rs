@@ -5,7 +5,8 @@
 
 use super::{Check, Finding, RuleReport};
 use crate::check::QdqGraph;
-use crate::onnx::integers::{scale_values, type_name};
+use crate::onnx::data_type::type_name;
+use crate::onnx::integers::scale_values;
 use crate::onnx::node::int;
 use crate::onnx::proto::NodeProto;
 use crate::scheme::RuleCall;

@@ -1,9 +1,10 @@
 //! Integers of 2 and 4 bits, which the engine lacks, as integers of 8 bits.
 
+use crate::onnx::data_type::{DataType, TypeKind};
 use crate::onnx::integers::integer_values;
 use crate::onnx::node::{int, set_int};
 use crate::onnx::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
-use crate::onnx::tensor::{self, DataType};
+use crate::onnx::tensor;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 
@@ -14,13 +15,9 @@ pub const Q_MAX: &str = "mqq_q_max";
 
 /// Returns the 8-bit type that holds the integers of `data_type`, and their bounds.
 fn wide(data_type: i32) -> Option<(DataType, [i64; 2])> {
-    Some(match data_type {
-        21 => (DataType::Uint8, [0, 15]),
-        22 => (DataType::Int8, [-8, 7]),
-        25 => (DataType::Uint8, [0, 3]),
-        26 => (DataType::Int8, [-2, 1]),
-        _ => return None,
-    })
+    let narrow = DataType::of(data_type).filter(|narrow| narrow.bits() < 8)?;
+    let wide = if narrow.kind() == TypeKind::Signed { DataType::Int8 } else { DataType::Uint8 };
+    Some((wide, narrow.integer_range()?.map(i64::from)))
 }
 
 /// Returns `model` with 8-bit integers in place of 2-bit and 4-bit ones, with the same saturation; `None` where the
