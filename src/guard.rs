@@ -156,11 +156,25 @@ pub fn out_of_memory(size: usize) -> ! {
     end(&message, "use fewer --threads, a smaller --shape, fewer samples (--limit), or --effort 0")
 }
 
+/// The folder of the process's control group.
+pub const CONTROL_GROUP: &str = "/sys/fs/cgroup";
+
+/// Returns the bytes of memory that are left of the limit of a control group, whose files are in `folder`; `None`
+/// without a limit. Files in memory that nobody uses count as free, as for Kubernetes.
+pub fn free_of_group(folder: &Path) -> Option<u64> {
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
+    let limit: u64 = read("memory.max").trim().parse().ok()?;
+    let used: u64 = read("memory.current").trim().parse().unwrap_or(0);
+    let stat = read("memory.stat");
+    let cached = stat.lines().find_map(|line| line.strip_prefix("inactive_file ")?.parse::<u64>().ok()).unwrap_or(0);
+    Some(limit.saturating_sub(used.saturating_sub(cached)))
+}
+
 /// Returns the memory in bytes of the machine, or of the process's control group if that is less.
-pub fn limit() -> usize {
+fn limit() -> usize {
     static LIMIT: OnceLock<usize> = OnceLock::new();
     *LIMIT.get_or_init(|| {
-        let of_group = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
+        let of_group = std::fs::read_to_string(Path::new(CONTROL_GROUP).join("memory.max")).ok();
         let of_group = of_group.and_then(|text| text.trim().parse().ok()).unwrap_or(usize::MAX);
         of_group.min(of_machine())
     })

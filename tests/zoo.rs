@@ -3,6 +3,7 @@
 use crate::support::command::{Ran, mqq, run};
 use crate::support::repository;
 use assert_cmd::Command;
+use mqq::guard::free_of_group;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -276,4 +277,20 @@ fn a_file_of_a_zoo_with_an_error_is_named() {
     let folder = Folder::new(&format!("{ZOO}  'x*': {{}}\n"));
     let ran = folder.run(&["a.onnx"], &[]);
     assert!(ran.stderr.contains("`x*` matches no model"), "{}", ran.stderr);
+}
+
+/// Processes that ran before in a container keep their memory; the page cache is given back.
+#[test]
+fn the_memory_of_a_container_is_the_rest_of_its_limit() {
+    let folder = TempDir::new().unwrap();
+    let free = |limit: &str| {
+        fs::write(folder.path().join("memory.max"), limit).unwrap();
+        free_of_group(folder.path())
+    };
+    assert_eq!(free_of_group(folder.path()), None);
+    assert_eq!((free("max\n"), free("1000\n")), (None, Some(1000)));
+    fs::write(folder.path().join("memory.current"), "700\n").unwrap();
+    assert_eq!(free("1000\n"), Some(300));
+    fs::write(folder.path().join("memory.stat"), "anon 500\ninactive_file 150\nactive_file 50\n").unwrap();
+    assert_eq!((free("1000\n"), free("400\n")), (Some(450), Some(0)));
 }

@@ -77,11 +77,12 @@ fn reserved(entry: &Entry) -> u64 {
     (256 + of_samples) * MIB + OF_FILES * size_of(&RunFile::read_model("", &entry.model))
 }
 
-/// Returns four fifths of the free memory in bytes, or of the container's limit if that is less; `None` if the system
-/// does not tell the free memory.
+/// Returns four fifths of the free memory in bytes, or of the rest of the container's limit if that is less; `None` if
+/// the system does not tell the free memory.
 fn free_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    kilobytes(&text, "MemAvailable:").map(|free| free.min(guard::limit() as u64) / 5 * 4)
+    let of_group = guard::free_of_group(Path::new(guard::CONTROL_GROUP)).unwrap_or(u64::MAX);
+    kilobytes(&text, "MemAvailable:").map(|free| free.min(of_group) / 5 * 4)
 }
 
 /// Returns the value of `key`, given in kB in a file of /proc, in bytes.
