@@ -104,6 +104,20 @@ fn a_backend_that_fails_does_not_stop_the_others() {
     }
 }
 
+/// The data are read once for all backends, so that an error of the data is one error.
+#[test]
+fn an_error_of_the_data_ends_the_shared_pass() {
+    let folder = TempDir::new().unwrap();
+    let sample = |i: u32| folder.path().join(format!("{i}.npy"));
+    (0..4).for_each(|i| write_npy(&sample(i), &[1, 3, 32, 32], &noise(3 * 32 * 32, i)));
+    fs::OpenOptions::new().write(true).open(sample(3)).unwrap().set_len(200).unwrap();
+    let mut command = mqq();
+    command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx")).args(["-b", "tensorrt,openvino"]);
+    let ran = run(command.args(["--effort", "0"]).arg("--data").arg(folder.path()).arg("--out-dir").arg(folder.path()));
+    assert_eq!((ran.code, ran.stderr.matches("error: ").count()), (1, 1), "{}", ran.stderr);
+    assert!(ran.stderr.contains("3.npy`: holds 72 bytes of data, expected 12288"), "{}", ran.stderr);
+}
+
 #[test]
 fn solve_takes_several_backends() {
     let folder = TempDir::new().unwrap();

@@ -7,8 +7,9 @@ use crate::progress::Tick;
 use crate::statistics::{
     ChannelExtremes, Extremes, KeptSample, SavedModel, SavedStatistics, SavedTensor, TensorCounts, TensorStatistics,
 };
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 /// The tensors of a prepared model to observe.
 #[derive(Debug, Clone, Default)]
@@ -30,6 +31,19 @@ impl WantedTensors {
     }
 }
 
+/// The error that statistics cannot be saved, or collected for several backends at once. A backend's own run on the
+/// data can succeed.
+#[derive(Debug)]
+pub struct NotSavable(pub String);
+
+impl fmt::Display for NotSavable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NotSavable {}
+
 /// A prepared model and its tensors to observe.
 pub struct ObservedModel {
     /// Hash of the model.
@@ -46,14 +60,14 @@ impl ObservedModel {
     /// Builds the engine of a prepared model with the hash `sha256`.
     ///
     /// # Errors
-    /// If the engine cannot run the model, or fuses operators depending on the observed tensors.
+    /// If the engine cannot run the model, or fuses operators depending on the observed tensors ([`NotSavable`]).
     pub fn new(sha256: String, parsed: Parsed, wanted: &WantedTensors) -> Result<ObservedModel> {
         let tensors: Vec<String> = wanted.tensors.iter().cloned().collect();
         let engine = parsed.build(&tensors)?;
-        ensure!(
-            engine.has_independent_values(),
-            "the engine fuses operators of this model depending on the observed tensors, so its statistics cannot be saved"
-        );
+        if !engine.has_independent_values() {
+            let reason = "the engine fuses operators of this model depending on the observed tensors";
+            bail!(NotSavable(format!("{reason}, so its statistics cannot be saved")));
+        }
         Ok(ObservedModel {
             sha256,
             engine,

@@ -13,7 +13,7 @@ mod samples;
 mod statistics;
 
 pub use channels::channel_extremes;
-pub use collect::{ObservedModel, WantedTensors, collect};
+pub use collect::{NotSavable, ObservedModel, WantedTensors, collect};
 pub use samples::{Order, SKIPPING, SampleSet, each_sample, hash};
 pub use statistics::{CalibrationStatistics, ScaledTensor, observed_tensors};
 

@@ -10,9 +10,9 @@ use super::quantize::{Collected, Quantizing, Target};
 use super::quantize_args::{QuantizeArgs, RunData, effort_help, effort_levels, request};
 use super::results::RunPaths;
 use super::zoo::{self, ZooArgs};
-use crate::calibrate::{CalibrationOptions, SKIPPING};
+use crate::calibrate::{CalibrationOptions, NotSavable, SKIPPING};
 use crate::data;
-use crate::diag::{Exit, WithHint};
+use crate::diag::{Exit, WithHint, is_of};
 use crate::import;
 use crate::onnx::{RunFile, check_outputs};
 use crate::pipeline::Request;
@@ -195,9 +195,9 @@ fn collected(args: &CalibrateArgs, model: &Path, requests: &[&Request]) -> Resul
     match collect(&args.collect, requests, &args.fixed, model, &args.quantize, args.until_stable) {
         Ok(_) if args.collect.is_part() => Ok(Collected::OfPart),
         Ok((saved, until_stable)) => Ok(Collected::All(Arc::new(saved), until_stable)),
-        Err(error) if of_file || args.until_stable => Err(error),
-        // For instance, samples of several shapes. Each backend's own run reports errors of the model or the data.
-        Err(_) => Ok(Collected::Nothing),
+        // Each backend runs the data itself.
+        Err(error) if !of_file && !args.until_stable && is_of::<NotSavable>(&error) => Ok(Collected::Nothing),
+        Err(error) => Err(error),
     }
 }
 

@@ -4,7 +4,8 @@ use super::data_warnings::{better_preprocessing, preprocessing_warning};
 use super::stable::{WatchedRanges, WatchedTable};
 use super::{linear_tensors, on_threads, shapes_with_data};
 use crate::calibrate::{
-    CalibrationOptions, ObservedModel, SampleSet, Use, WantedTensors, collect as collect_part, observed_tensors,
+    CalibrationOptions, NotSavable, ObservedModel, SampleSet, Use, WantedTensors, collect as collect_part,
+    observed_tensors,
 };
 use crate::data::{Dataset, no_readable_sample, spread};
 use crate::diag::{WithHint, copy_of, count, file_name};
@@ -18,7 +19,7 @@ use crate::prepare::{Demands, PreparedGraph};
 use crate::progress::Progress;
 use crate::scheme::Scheme;
 use crate::statistics::{AboutStatistics, FloatModel, PartOfList, SavedStatistics, Shard, UntilStable, mismatch};
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Error, Result, anyhow, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -31,7 +32,8 @@ const MAX_RESULTS: usize = 100;
 pub struct CollectRequest<'a> {
     /// The tables, each with the table of wider types that replaces it for transformers.
     pub tables: Vec<(Scheme, Option<Scheme>)>,
-    /// Whether a table for which the model cannot be prepared is an error; otherwise the table is left out.
+    /// Whether a table for which the model cannot be prepared is an error; otherwise it is one if there is no other
+    /// table.
     pub needs_all: bool,
     /// Whether a later run may run samples again, as above effort 0.
     pub runs_again: bool,
@@ -69,8 +71,8 @@ struct Prepared {
 /// taken.
 ///
 /// # Errors
-/// If the model cannot be prepared for a table, the data cannot be read or run, `keep` fails, or `resumed` is of
-/// another model, data or options.
+/// If the model cannot be prepared for a table, the data cannot be read or run, the statistics cannot be saved
+/// ([`NotSavable`]), `keep` fails, or `resumed` is of another model, data or options.
 pub fn collect(
     path: &Path,
     request: CollectRequest,
@@ -92,10 +94,11 @@ fn run(
     let (shapes, differing) =
         shapes_with_data(path, request.shapes, &calibration.data, calibration.limit, &calibration.preprocessing)?;
     if let Some(differing) = differing {
-        return Err(anyhow!(
-            "{differing}: expected samples of one shape, because statistics are saved for one shape only"
-        )
-        .hint("pad the samples to one length, or use only the samples of one shape with --shape and --skip-bad-data"));
+        let text =
+            format!("{differing}: expected samples of one shape, because statistics are saved for one shape only");
+        return Err(Error::new(NotSavable(text)).hint(
+            "pad the samples to one length, or use only the samples of one shape with --shape and --skip-bad-data",
+        ));
     }
     let PreparedTables { tables, prepared, watched, models: graphs } = prepare_all(path, &request, &shapes)?;
     let parsed = prepared.values().next().context("no table is given")?;
@@ -223,7 +226,7 @@ struct PreparedTables {
 fn prepare_all(path: &Path, request: &CollectRequest, shapes: &Shapes) -> Result<PreparedTables> {
     let mut models = PreparedModels { model: onnx::load_whole(path)?.model, shapes, known: Vec::new() };
     let (mut tables, mut wanted) = (BTreeMap::new(), BTreeMap::<String, WantedTensors>::new());
-    let mut watched = Vec::new();
+    let (mut watched, mut refused) = (Vec::new(), None);
     for (scheme, wider) in &request.tables {
         match wanted_by(&mut models, scheme, wider.as_ref(), request) {
             Ok((table, of_table)) => {
@@ -232,8 +235,11 @@ fn prepare_all(path: &Path, request: &CollectRequest, shapes: &Shapes) -> Result
                 watched.extend(Some(table).filter(|_| request.until_stable.is_some()));
             }
             Err(error) if request.needs_all => return Err(error.context(format!("backend `{}`", scheme.name))),
-            Err(_) => {}
+            Err(error) => refused = refused.or(Some(error)),
         }
+    }
+    if let Some(error) = refused.filter(|_| tables.is_empty()) {
+        return Err(error);
     }
     if let (Some(table), true) = (watched.first(), watched.iter().all(|table| table.placement.activations.is_empty())) {
         let found = format!("backend `{}` observes no tensor of this model", table.scheme.name);
