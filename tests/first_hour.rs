@@ -387,15 +387,20 @@ fn inspect_begins_with_shapes_and_float_nodes_and_lists_tensors_where_asked() {
 #[test]
 fn the_share_of_multiply_adds_on_integers_is_said() {
     let folder = TempDir::new().unwrap();
-    let share = |args: &[&str]| {
+    let ran = |args: &[&str]| {
         let mut command = calibrate("tensorrt", &digits(), folder.path());
-        let ran = run(command.args(["--preprocess", "half", "--json"]).args(args));
+        run(command.args(["--preprocess", "half"]).args(args))
+    };
+    let share = |args: &[&str]| {
+        let ran = ran(&[&["--json"], args].concat());
         let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
         report["results"][0]["summary"]["integer_share"].as_f64().unwrap()
     };
     let (all, some) = (share(&[]), share(&["--exclude", "/stem/stem.0/Conv"]));
     // The one layer in float, Gemm, has 640 of some million.
     assert!(all > 0.99 && all < 1.0 && some < all - 0.05, "{all} {some}");
+    let text = ran(&[]).stdout;
+    assert!(text.contains("; over 99.9 % of the multiply-adds\n"), "{text}");
 }
 
 /// `mqq compare` of the bundled model and a quantized one on bundled images.

@@ -1,6 +1,6 @@
 //! The report of `mqq calibrate` on one model.
 
-use super::{by_operator, channels, count};
+use super::{by_operator, channels, count, percent_of_multiply_adds};
 use crate::metrics::{self, SQNR};
 use crate::mixed::{CurvePoint, LayerSensitivity, Mixed, RESCUE};
 use crate::onnx::node::node_name;
@@ -126,7 +126,8 @@ pub fn calibration(outcome: &Outcome, backend: &str, effort: &str) -> Vec<String
     outcome.fixed.iter().for_each(|fixed| lines.add("static shapes", fixed));
     let quantized_nodes = &placement.quantized_nodes;
     let ops = by_operator(quantized_nodes.iter().map(|&node| nodes[node].op_type()));
-    let share = outcome.integer_share.map(|share| format!("; {:.1} % of the multiply-adds", 100.0 * share));
+    let share =
+        outcome.integer_share.map(|share| format!("; {} of the multiply-adds", percent_of_multiply_adds(share)));
     let quantized = with_colon(count(quantized_nodes.len(), "node"), &ops);
     lines.add("quantized", format!("{quantized}{}", share.unwrap_or_default()));
     let (fused, float): (Vec<&FloatNode>, Vec<&FloatNode>) =

@@ -1,6 +1,6 @@
 //! The report of `mqq doctor`.
 
-use super::{Verbosity, count, findings};
+use super::{Verbosity, count, findings, percent_of_multiply_adds};
 use crate::check::{Finding, Severity};
 use crate::doctor::{ENOUGH_SHARE, Examined, RangeAgreement};
 use crate::pipeline::Diagnosis;
@@ -133,7 +133,7 @@ impl DoctorReport {
         }
         self.preprocessing.iter().for_each(|text| add("preprocessing", text.clone()));
         if let (Some(backend), Some(share)) = (&self.backend, self.integer_share) {
-            add("backend", format!("{backend}: {:.1} % of the multiply-adds on integers", 100.0 * share));
+            add("backend", format!("{backend}: {} of the multiply-adds on integers", percent_of_multiply_adds(share)));
         }
         self.enough().into_iter().for_each(|text| add("samples", text));
         lines.extend(findings(&self.findings, verbosity).into_iter().map(|line| format!("  {line}")));

@@ -39,6 +39,12 @@ use serde::Serialize;
 /// Version of the JSON objects' keys; the sidecar has its own version.
 const JSON_VERSION: &str = "3.0";
 
+/// Returns a share of the multiply-adds, 0 to 1, as text; not `100.0 %` if some are left out.
+fn percent_of_multiply_adds(share: f64) -> String {
+    let text = format!("{:.1} %", 100.0 * share);
+    if share < 1.0 && text == "100.0 %" { "over 99.9 %".to_string() } else { text }
+}
+
 /// A JSON object with the version of its keys.
 #[derive(Serialize)]
 pub struct JsonObject<T> {

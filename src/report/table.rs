@@ -1,6 +1,6 @@
 //! A table of results from the objects of `--json`, with one line per model and backend.
 
-use super::by_count;
+use super::{by_count, percent_of_multiply_adds};
 use crate::metrics::{self, OVERLAPS};
 use serde_json::Value;
 
@@ -28,7 +28,7 @@ const COLUMNS: &[TableColumn] = &[
         let gates: Vec<String> = gates(result).iter().map(|(text, _)| text.clone()).collect();
         Some(gates.join(", ")).filter(|text| !text.is_empty())
     }),
-    ("on integers", |result| Some(format!("{:.1} %", 100.0 * result["summary"]["integer_share"].as_f64()?))),
+    ("on integers", |result| Some(percent_of_multiply_adds(result["summary"]["integer_share"].as_f64()?))),
     ("size", |result| Some(size(result["n_bytes"].as_u64()?))),
     ("time", |result| Some(format!("{:.1} s", result["summary"]["seconds"].as_f64()?))),
     ("float nodes", |result| {

@@ -4,7 +4,7 @@ use super::form::{Body, Chart, ChartMark, Document, DocumentColumn, Fact, Point,
 use crate::check::Finding;
 use crate::doctor::RangeAgreement;
 use crate::report::doctor::ExaminedReport;
-use crate::report::{DoctorReport, count};
+use crate::report::{DoctorReport, count, percent_of_multiply_adds};
 
 /// Returns the document. Sections without contents are left out.
 pub fn of_diagnosis(report: &DoctorReport) -> Document {
@@ -16,7 +16,7 @@ fn summary(report: &DoctorReport) -> Section {
     let mut facts = vec![Fact { name: "Model", value: report.model.clone() }];
     let mut add = |name, value: Option<String>| facts.extend(value.map(|value| Fact { name, value }));
     add("Backend", report.backend.clone());
-    add("Multiply-adds on integers", report.integer_share.map(|share| format!("{:.1} %", 100.0 * share)));
+    add("Multiply-adds on integers", report.integer_share.map(percent_of_multiply_adds));
     add("Samples", report.n_samples.map(|n| n.to_string()));
     add("Preprocessing", report.preprocessing.clone());
     add("Findings", Some(report.summary()));
