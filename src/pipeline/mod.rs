@@ -15,6 +15,7 @@ mod runnable;
 mod sample_sums;
 mod stable;
 mod tensors;
+mod warnings;
 
 pub use collect::{CollectRequest, collect};
 pub use compare::{CompareRequest, Comparison, compare};
@@ -27,16 +28,13 @@ pub use tensors::{ComparedTensor, ComparedTensors};
 use crate::calibrate::{CalibrationStatistics, SampleSet, observed_tensors};
 use crate::check::{Checked, ensure_kept};
 use crate::data::{Preprocessing, add_shapes};
-use crate::diag::{WithHint, count, did_you_mean, hint_of};
-use crate::doctor::MIN_RANGE_SAMPLES;
+use crate::diag::{WithHint, count, hint_of};
 use crate::engine::Parsed;
 use crate::onnx;
 use crate::onnx::edit::{ModelEdit, edited};
-use crate::onnx::inputs::{Shapes, has_batch_of_one, has_open_batch, inputs_of, open_inputs};
-use crate::onnx::node::{multiply_adds, node_name};
-use crate::onnx::proto::{GraphProto, ModelProto};
-use crate::onnx::value_info::ValueInfos;
-use crate::place::{FloatCause, Placement, SELECTION, SKIP_SMALL_MATMULS, Selection, WideNodes, is_transformer, place};
+use crate::onnx::inputs::{Shapes, open_inputs};
+use crate::onnx::proto::ModelProto;
+use crate::place::{Placement, WideNodes, is_transformer, place};
 use crate::plan::{
     Decided, Observers, QuantPlan, decide, narrow_tensors, off_grid, warning_of_off_grid, warning_of_unlike,
 };
@@ -51,11 +49,9 @@ use anyhow::{Context, Result, anyhow};
 use data_warnings::data_warnings;
 use improve::improve;
 use request::Known;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
-
-/// Share of the multiply-adds in quantized nodes, 0 to 1, below which a run warns of operators without a row.
-const LITTLE: f64 = 0.1;
+use warnings::add_warnings;
 
 /// The result of a run.
 pub struct Outcome {
@@ -206,58 +202,20 @@ pub fn prepare_for(
 fn finish(
     path: &Path,
     request: &Request,
-    prepared: PreparedGraph,
+    mut prepared: PreparedGraph,
     shapes: Shapes,
     progress: &Progress,
 ) -> Result<Outcome> {
-    let fixed = prepared.fixed_shapes();
     compare::outputs(&prepared.model, &request.axes, None)?;
     let about_model = record::about_model(path, &prepared)?;
     if let Some(saved) = &request.calibration.saved {
         saved.ensure_of(&about_model.sha256)?;
     }
-    let PreparedGraph { model, value_info, has_external_data, warnings: of_preparation, tail, parsed, .. } = prepared;
-    let mut placement = place(model.graph()?, &value_info, &request.scheme, &request.selection);
-    if !request.calibration.has_samples() && !request.has_ranges() {
-        placement.activations.clear();
-    }
-    let known = Known::new(&model, value_info, &placement, request, shapes)?;
-    let samples = open_data(&parsed, &placement, request)?;
-    let data_warnings = match &samples {
-        Some(samples) => data_warnings(path, &known.shapes, samples, &request.calibration, progress),
-        None => Vec::new(),
-    };
-    let wide = wide_tails(&model, &placement, &known, request)?;
-    let known = Known { selection: known.selection.with_wide(wide.outputs.clone()), ..known };
-    let edits: Vec<ModelEdit> = wide.copies.iter().cloned().map(ModelEdit::InsertCopy).collect();
+    let (fixed, has_external_data, tail) = (prepared.fixed_shapes(), prepared.has_external_data, prepared.tail.take());
+    let placed = place_quantizers(path, request, prepared, shapes, progress)?;
+    let Quantization { planned, known, samples, calibration, improved, lowest } =
+        plan_and_improve(placed, request, progress)?;
     let setup = request.setup(&known, samples.as_ref(), progress);
-    let plain = model;
-    let model = edited(&plain, &edits)?;
-    if !edits.is_empty() {
-        placement = place(model.graph()?, setup.value_info, setup.scheme, setup.selection);
-    }
-    let proposals = propose(setup, &model, &placement);
-    let mut calibration = observe(parsed, &plain, &placement, &proposals, &wide, setup, request)?;
-    calibration.set_statistics(calibration.of_copies(&wide.copies));
-    let (known, placement, (plan, warnings)) = placed_and_decided(&model, placement, known, &calibration, request)?;
-    let setup = request.setup(&known, samples.as_ref(), progress);
-    let mut planned = PlannedModel { edits, warnings, ..PlannedModel::new(model, placement, plan) };
-    let (improved, lowest) = improve(setup, request, &mut planned, proposals, &mut calibration)?;
-    add_warnings(&mut planned, &calibration, &request.selection)?;
-    if request.ranges.is_none() && request.has_ranges() && !planned.placement.activations.is_empty() {
-        planned.warnings.extend(samples.as_ref().and_then(|samples| warning_of_few(samples, calibration.n_samples)));
-    }
-    let little = warning_of_little(&planned, &known.value_info, &request.scheme);
-    planned.warnings.extend(little);
-    planned.warnings.extend(of_preparation.into_iter().chain(data_warnings));
-    if let Some(lack) = samples.as_ref().and_then(SampleSet::first_lack) {
-        return Err(lack);
-    }
-    if !request.has_ranges() {
-        // These activations stood for ranges that the target computes on each run.
-        planned.placement.activations.clear();
-        planned.plan.activations.clear();
-    }
     let sidecar = record::sidecar(about_model, setup, request, &planned, &calibration, &improved)?;
     let PlannedModel { model, placement, plan, mut warnings, .. } = planned;
     let on_integers = request.has_ranges() || request.storage == WeightStorage::Dynamic;
@@ -265,15 +223,7 @@ fn finish(
         .filter(|_| on_integers)
         .and_then(|graph| placement.integer_share(graph, &known.value_info, &request.scheme));
     let prepared = edited(&model, &plan.learned_weights(model.graph()?))?;
-    let mut quantized = rewrite(model, &plan, request.storage)?.with_edit(|model| {
-        let version = sidecar.producer.version.clone();
-        onnx::set_metadata(model, vec![("mqq.version", version), ("mqq.backend", sidecar.scheme.backend.clone())]);
-        Ok(())
-    })?;
-    if plan.activations.iter().any(|planned| planned.qtype.needs_wide_opset()) {
-        quantized = quantized.with_edit(|model| raise_opset(model, WIDE_OPSET))?;
-    }
-    let model = ensure_kept(quantized, &request.scheme)?;
+    let model = rewrite_and_check(model, &plan, &sidecar, request)?;
     warnings.extend(model.warnings.iter().cloned());
     Ok(Outcome {
         model,
@@ -290,6 +240,99 @@ fn finish(
         lowest,
         replaced: None,
     })
+}
+
+/// A prepared model with its quantizers placed, before anything is observed.
+struct PlacedModel {
+    /// The model without `edits`.
+    plain: ModelProto,
+    /// The model with `edits`.
+    model: ModelProto,
+    /// The model without `edits`, as the engine has parsed it.
+    parsed: Result<Parsed>,
+    /// Copies of tensors at the borders of regions of wider types.
+    edits: Vec<ModelEdit>,
+    wide: WideNodes,
+    placement: Placement,
+    known: Known,
+    samples: Option<SampleSet>,
+    /// Warnings of preparation and about the data.
+    warnings: Vec<String>,
+}
+
+/// Places the quantizers and opens the data.
+fn place_quantizers(
+    path: &Path,
+    request: &Request,
+    prepared: PreparedGraph,
+    shapes: Shapes,
+    progress: &Progress,
+) -> Result<PlacedModel> {
+    let PreparedGraph { model: plain, value_info, mut warnings, parsed, .. } = prepared;
+    let mut placement = place(plain.graph()?, &value_info, &request.scheme, &request.selection);
+    if !request.calibration.has_samples() && !request.has_ranges() {
+        placement.activations.clear();
+    }
+    let known = Known::new(&plain, value_info, &placement, request, shapes)?;
+    let samples = open_data(&parsed, &placement, request)?;
+    if let Some(samples) = &samples {
+        warnings.extend(data_warnings(path, &known.shapes, samples, &request.calibration, progress));
+    }
+    let wide = wide_tails(&plain, &placement, &known, request)?;
+    let known = Known { selection: known.selection.with_wide(wide.outputs.clone()), ..known };
+    let edits: Vec<ModelEdit> = wide.copies.iter().cloned().map(ModelEdit::InsertCopy).collect();
+    let model = edited(&plain, &edits)?;
+    if !edits.is_empty() {
+        placement = place(model.graph()?, &known.value_info, &request.scheme, &known.selection);
+    }
+    Ok(PlacedModel { plain, model, parsed, edits, wide, placement, known, samples, warnings })
+}
+
+/// The decided and improved parameters of a model, with what they are made from.
+struct Quantization {
+    planned: PlannedModel,
+    known: Known,
+    samples: Option<SampleSet>,
+    calibration: CalibrationStatistics,
+    improved: Improved,
+    lowest: Option<Lowest>,
+}
+
+/// Observes the float model, decides the parameters from the observed values, and improves them.
+fn plan_and_improve(placed: PlacedModel, request: &Request, progress: &Progress) -> Result<Quantization> {
+    let PlacedModel { plain, model, parsed, edits, wide, placement, known, samples, warnings: earlier } = placed;
+    let setup = request.setup(&known, samples.as_ref(), progress);
+    let proposals = propose(setup, &model, &placement);
+    let mut calibration = observe(parsed, &plain, &placement, &proposals, &wide, setup, request)?;
+    calibration.set_statistics(calibration.of_copies(&wide.copies));
+    let (known, placement, (plan, warnings)) = placed_and_decided(&model, placement, known, &calibration, request)?;
+    let setup = request.setup(&known, samples.as_ref(), progress);
+    let mut planned = PlannedModel { edits, warnings, ..PlannedModel::new(model, placement, plan) };
+    let (improved, lowest) = improve(setup, request, &mut planned, proposals, &mut calibration)?;
+    add_warnings(&mut planned, &calibration, setup, request)?;
+    planned.warnings.extend(earlier);
+    if let Some(lack) = samples.as_ref().and_then(SampleSet::first_lack) {
+        return Err(lack);
+    }
+    if !request.has_ranges() {
+        // These activations stood for ranges that the target computes on each run.
+        planned.placement.activations.clear();
+        planned.plan.activations.clear();
+    }
+    Ok(Quantization { planned, known, samples, calibration, improved, lowest })
+}
+
+/// Writes the plan into the model and checks the result against the rules of the target.
+fn rewrite_and_check(model: ModelProto, plan: &QuantPlan, sidecar: &Sidecar, request: &Request) -> Result<Checked> {
+    let mut quantized = rewrite(model, plan, request.storage)?.with_edit(|model| {
+        let version = sidecar.producer.version.clone();
+        onnx::set_metadata(model, vec![("mqq.version", version), ("mqq.backend", sidecar.scheme.backend.clone())]);
+        Ok(())
+    })?;
+    if plan.activations.iter().any(|planned| planned.qtype.needs_wide_opset()) {
+        quantized = quantized.with_edit(|model| raise_opset(model, WIDE_OPSET))?;
+    }
+    ensure_kept(quantized, &request.scheme)
 }
 
 /// Decides the parameters from the observed values. Places the model again where tensors are much narrower than those
@@ -398,103 +441,4 @@ fn observe(
 fn linear_tensors(placement: &Placement) -> BTreeSet<String> {
     let linear = placement.activations.iter().filter(|quantizer| quantizer.linear);
     linear.map(|quantizer| quantizer.tensor.clone()).collect()
-}
-
-/// Returns advice on the batch, where a batch of 1 makes matrix products too small for the table.
-fn larger_batch(graph: &GraphProto, placement: &Placement) -> Option<String> {
-    placement.float_nodes.iter().find(|node| node.rule == SKIP_SMALL_MATMULS.name)?;
-    let of_one = "products of a batch of 1 are matrix-vector products";
-    if let Some(input) = inputs_of(graph).find(|input| has_open_batch(input)) {
-        let input = input.name();
-        return Some(format!(
-            "; `{input}` has an open batch, which is 1 without --shape, and {of_one}: --shape gives the batch that the \
-             network runs with"
-        ));
-    }
-    let input = inputs_of(graph).find(|input| has_batch_of_one(input))?.name();
-    Some(format!("; `{input}` has a batch of 1, and {of_one}: export the batch that the network runs with"))
-}
-
-/// Returns a warning where few samples give ranges. An entry of a batch counts as a sample.
-fn warning_of_few(samples: &SampleSet, n_samples: usize) -> Option<String> {
-    let batch = samples.inputs.first().and_then(|input| input.shape.first().copied()).unwrap_or(1);
-    (n_samples * batch.max(1) < MIN_RANGE_SAMPLES).then(|| {
-        let n = count(n_samples, "sample");
-        format!("the ranges of the activations come from {n}, expected {MIN_RANGE_SAMPLES} or more")
-    })
-}
-
-/// Returns a warning where few of the multiply-adds are in quantized nodes. It names the operators without a row if most
-/// of the multiply-adds are in these.
-fn warning_of_little(planned: &PlannedModel, value_info: &ValueInfos, scheme: &Scheme) -> Option<String> {
-    let PlannedModel { model, placement, plan, .. } = planned;
-    let nodes = &model.graph.as_ref()?.node;
-    let shape = |name: &str| value_info.shape(name).map(<[usize]>::to_vec);
-    let mut counts: Vec<usize> = nodes.iter().map(|node| multiply_adds(node, shape)).collect::<Option<_>>()?;
-    // The user knows of nodes that the user left out.
-    placement.float_nodes.iter().filter(|float| float.rule == SELECTION).for_each(|float| counts[float.node] = 0);
-    let total: usize = counts.iter().sum();
-    let quantized: usize = placement.quantized_nodes.iter().filter_map(|&node_idx| counts.get(node_idx)).sum();
-    let (mut unlisted, mut n_by_operator) = (0, BTreeMap::<&str, usize>::new());
-    for float in placement.float_nodes.iter().filter(|float| float.cause == FloatCause::NotListed) {
-        if counts[float.node] > 0 {
-            unlisted += counts[float.node];
-            *n_by_operator.entry(nodes[float.node].op_type()).or_default() += 1;
-        }
-    }
-    let share = quantized as f64 / total.max(1) as f64;
-    if plan.weights.is_empty() || share >= LITTLE || total == 0 {
-        return None;
-    }
-    let found = format!("only {:.1} % of the multiply-adds are in quantized nodes", 100.0 * share);
-    if 2 * unlisted < total {
-        return Some(format!("{found}; -v prints the reasons"));
-    }
-    let float: Vec<String> = n_by_operator.iter().map(|(op_type, n)| format!("{n} {op_type}")).collect();
-    Some(format!(
-        "{found}: {} stay float, because the table of backend `{}` has no row for {}",
-        float.join(", "),
-        scheme.name,
-        n_by_operator.into_keys().collect::<Vec<_>>().join(", ")
-    ))
-}
-
-/// Returns advice on a pattern that matches nothing but is a part of nodes' names, or a regular expression.
-fn advice_on_glob(pattern: &str, graph: &GraphProto) -> Option<String> {
-    let text = pattern.trim_matches(|c: char| "^$.*/".contains(c));
-    let is_literal = text.len() > 2 && text.chars().all(|c| c.is_alphanumeric() || "/._-:".contains(c));
-    let n = graph.node.iter().filter(|node| is_literal && node_name(node).contains(text)).count();
-    match n {
-        0 => pattern.contains(".*").then(|| "patterns are globs, where `*` alone stands for any text".to_string()),
-        n => Some(format!("patterns are globs: `*{text}*` matches {}", count(n, "node"))),
-    }
-}
-
-/// Adds warnings that no stage has given.
-fn add_warnings(planned: &mut PlannedModel, calibration: &CalibrationStatistics, selection: &Selection) -> Result<()> {
-    let PlannedModel { model, placement, plan, warnings, .. } = planned;
-    let skipped = calibration.skipped.iter().map(|reason| format!("skipped sample: {reason}"));
-    warnings.splice(0..0, skipped);
-    warnings.extend(warning_of_unlike(model.graph()?, placement, plan));
-    for pattern in selection.unmatched(model.graph()?) {
-        let graph = model.graph()?;
-        let names = graph.node.iter().flat_map(|node| [node_name(node), node.op_type()]);
-        let lower = pattern.to_ascii_lowercase();
-        let same = names.clone().find(|name| name.to_ascii_lowercase() == lower);
-        let advice = match (same, pattern.contains(',') && !pattern.contains('{')) {
-            (Some(name), _) => format!(": did you mean `{name}`?"),
-            (None, true) => ": give one option per pattern, not a list with commas".to_string(),
-            (None, false) => advice_on_glob(&pattern, graph)
-                .or_else(|| Some(did_you_mean(&pattern, names)).filter(|it| !it.is_empty()))
-                .map_or(String::new(), |it| format!(": {it}")),
-        };
-        warnings.push(format!("`{pattern}` matches no node name and no operator type of the model{advice}"));
-    }
-    if plan.activations.is_empty() && plan.weights.is_empty() {
-        let larger = larger_batch(model.graph()?, placement).unwrap_or_default();
-        warnings.push(format!(
-            "no node was quantized: the written model is the float model; -v prints the reasons{larger}"
-        ));
-    }
-    Ok(())
 }
