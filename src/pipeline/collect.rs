@@ -1,6 +1,7 @@
 //! Collects statistics of the data for a file: of all tensors that the given tables quantize. Nothing is quantized.
 
 use super::data_warnings::{better_preprocessing, preprocessing_warning};
+use super::prepared::PreparedModels;
 use super::stable::{WatchedRanges, WatchedTable};
 use super::{linear_tensors, on_threads, shapes_with_data};
 use crate::calibrate::{
@@ -13,10 +14,10 @@ use crate::engine::Parsed;
 use crate::observers::{Observer, by_spelling};
 use crate::onnx::inputs::Shapes;
 use crate::onnx::proto::ModelProto;
-use crate::onnx::{self, model_sha256, sha256, texts_sha256};
-use crate::place::{Selection, is_transformer, place};
-use crate::prepare::{Demands, PreparedGraph};
-use crate::progress::Progress;
+use crate::onnx::{sha256, texts_sha256};
+use crate::place::{Selection, place};
+use crate::prepare::PreparedGraph;
+use crate::progress::{Progress, Tick};
 use crate::scheme::Scheme;
 use crate::statistics::{AboutStatistics, FloatModel, PartOfList, SavedStatistics, Shard, UntilStable, mismatch};
 use anyhow::{Context, Error, Result, anyhow, ensure};
@@ -138,35 +139,67 @@ fn run(
     let n = shard.len(n_listed);
     let tick = progress("calibration", n);
     (0..n_done).for_each(|_| tick());
-    let mut rounds = until_stable.map(|least| UntilStable::new(n, least));
-    if let Some(rounds) = &mut rounds {
-        let (order, mut ranges) = (spread(n), WatchedRanges::default());
-        while let Some(next) = rounds.next() {
-            let position = |i: usize| order[n_done + i];
-            collect_part(&models, &samples, (next - n_done, &position), &mut saved, &tick)?;
-            n_done = next;
-            rounds.add(ranges.update(&watched, &graphs, &saved, n_done));
+    let rounds = match until_stable {
+        Some(least) => {
+            let rounds = collect_rounds(&models, &samples, (&watched, &graphs), (n, least), &mut saved, &tick)?;
+            samples = samples.take_spread(rounds.n_samples);
+            look_at_pixels(path, &shapes, &samples, calibration, runs_again, &mut saved, progress)?;
+            Some(rounds)
         }
-        saved.about.n_listed = n_done;
-        samples = samples.take_spread(n_done);
-        look_at_pixels(path, &shapes, &samples, calibration, runs_again, &mut saved, progress)?;
-    }
-    while rounds.is_none() && n_done < n {
-        let next = (n_done + SAMPLES_AT_A_TIME.max(n / MAX_RESULTS)).min(n);
-        let position = |i: usize| shard.index + (n_done + i) * shard.of;
-        collect_part(&models, &samples, (next - n_done, &position), &mut saved, &tick)?;
-        n_done = next;
-        if let Some(part) = saved.about.part.as_mut().filter(|_| n_done < n) {
-            part.n_done = Some(n_done);
-            keep(&saved)?;
+        None => {
+            collect_rest(&models, &samples, (shard, n_done, n), &mut saved, keep, &tick)?;
+            None
         }
-    }
+    };
     let of_all = shard == Shard::WHOLE;
     saved.about.part = saved.about.part.take().filter(|_| !of_all).map(|part| PartOfList { n_done: None, ..part });
     let first = saved.about.skipped.first().map_or("", String::as_str);
     ensure!(!of_all || !saved.hashes.is_empty(), no_readable_sample(first));
     keep(&saved)?;
     Ok((saved, rounds))
+}
+
+/// Runs rounds of the `n` samples, spread over the list, until the ranges of the watched tables are stable.
+fn collect_rounds(
+    models: &[ObservedModel],
+    samples: &SampleSet,
+    (watched, graphs): (&[WatchedTable], &BTreeMap<String, ModelProto>),
+    (n, least): (usize, usize),
+    saved: &mut SavedStatistics,
+    tick: &Tick,
+) -> Result<UntilStable> {
+    let (order, mut ranges) = (spread(n), WatchedRanges::default());
+    let mut rounds = UntilStable::new(n, least);
+    while let Some(next) = rounds.next() {
+        let n_done = rounds.n_samples;
+        let position = |i: usize| order[n_done + i];
+        collect_part(models, samples, (next - n_done, &position), saved, tick)?;
+        rounds.add(ranges.update(watched, graphs, saved, next));
+    }
+    saved.about.n_listed = rounds.n_samples;
+    Ok(rounds)
+}
+
+/// Runs the samples of a shard from `n_done` to `n`. Calls `keep` with each intermediate result.
+fn collect_rest(
+    models: &[ObservedModel],
+    samples: &SampleSet,
+    (shard, mut n_done, n): (Shard, usize, usize),
+    saved: &mut SavedStatistics,
+    keep: &mut (dyn FnMut(&SavedStatistics) -> Result<()> + Send),
+    tick: &Tick,
+) -> Result<()> {
+    while n_done < n {
+        let next = (n_done + SAMPLES_AT_A_TIME.max(n / MAX_RESULTS)).min(n);
+        let position = |i: usize| shard.index + (n_done + i) * shard.of;
+        collect_part(models, samples, (next - n_done, &position), saved, tick)?;
+        n_done = next;
+        if let Some(part) = saved.about.part.as_mut().filter(|_| n_done < n) {
+            part.n_done = Some(n_done);
+            keep(saved)?;
+        }
+    }
+    Ok(())
 }
 
 /// Adds the findings about the preprocessing of the samples to the statistics.
@@ -187,30 +220,6 @@ fn look_at_pixels(
     Ok(())
 }
 
-/// A model, prepared once for all tables with the same demands.
-struct PreparedModels<'a> {
-    model: ModelProto,
-    shapes: &'a Shapes,
-    known: Vec<(Demands, String, PreparedGraph)>,
-}
-
-impl PreparedModels<'_> {
-    /// Returns the hash of the model prepared for a table, and the prepared model.
-    fn of(&mut self, scheme: &Scheme, outputs: &[String]) -> Result<(&String, &PreparedGraph)> {
-        let demands = Demands::of(scheme, outputs);
-        let at = match self.known.iter().position(|(known, ..)| *known == demands) {
-            Some(at) => at,
-            None => {
-                let prepared = PreparedGraph::new(self.model.clone(), &demands, self.shapes)?;
-                self.known.push((demands, model_sha256(&prepared.model), prepared));
-                self.known.len() - 1
-            }
-        };
-        let (_, sha256, prepared) = &self.known[at];
-        Ok((sha256, prepared))
-    }
-}
-
 /// The tables, and the models prepared for them.
 struct PreparedTables {
     /// Hash of the prepared model by table.
@@ -224,7 +233,7 @@ struct PreparedTables {
 }
 
 fn prepare_all(path: &Path, request: &CollectRequest, shapes: &Shapes) -> Result<PreparedTables> {
-    let mut models = PreparedModels { model: onnx::load_whole(path)?.model, shapes, known: Vec::new() };
+    let mut models = PreparedModels::load(path, shapes)?;
     let (mut tables, mut wanted) = (BTreeMap::new(), BTreeMap::<String, WantedTensors>::new());
     let (mut watched, mut refused) = (Vec::new(), None);
     for (scheme, wider) in &request.tables {
@@ -246,7 +255,7 @@ fn prepare_all(path: &Path, request: &CollectRequest, shapes: &Shapes) -> Result
         return Err(anyhow!("--until-stable: {found}, expected ranges to watch").hint("run without --until-stable"));
     }
     let (mut prepared, mut of_watched) = (BTreeMap::new(), BTreeMap::new());
-    for (_, sha256, PreparedGraph { model, parsed, .. }) in models.known {
+    for (sha256, PreparedGraph { model, parsed, .. }) in models.into_hashed() {
         if let Some(wanted) = wanted.remove(&sha256) {
             if !watched.is_empty() {
                 of_watched.insert(sha256.clone(), model);
@@ -265,14 +274,10 @@ fn wanted_by(
     wider: Option<&Scheme>,
     request: &CollectRequest,
 ) -> Result<(WatchedTable, WantedTensors)> {
-    let mut table = scheme;
-    let (_, graph) = models.of(scheme, request.outputs)?;
-    if let Some(other) = wider
-        && is_transformer(graph.model.graph()?, &graph.value_info, other)
-    {
-        table = other;
-    }
-    let (sha256, PreparedGraph { model, value_info, parsed, .. }) = models.of(table, request.outputs)?;
+    let (at, is_wider) = models.for_tables(scheme, wider, request.outputs)?;
+    let table = wider.filter(|_| is_wider).unwrap_or(scheme);
+    let sha256 = models.sha256(at);
+    let PreparedGraph { model, value_info, parsed, .. } = models.at(at);
     if let Err(error) = parsed {
         return Err(copy_of(error));
     }
@@ -284,7 +289,7 @@ fn wanted_by(
     };
     let averaged = if observer.batch_size.is_some() { BTreeSet::clone(&tensors) } else { BTreeSet::new() };
     let wanted = WantedTensors { tensors, by_channel: linear_tensors(&placement), averaged };
-    Ok((WatchedTable { scheme: table.clone(), sha256: sha256.clone(), placement, observer }, wanted))
+    Ok((WatchedTable { scheme: table.clone(), sha256, placement, observer }, wanted))
 }
 
 /// Returns the hash of the file names of a list, in order. Folders do not count, because they may be mounted elsewhere.

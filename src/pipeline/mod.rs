@@ -9,6 +9,7 @@ mod data_warnings;
 mod doctor;
 mod evaluate;
 mod improve;
+mod prepared;
 mod record;
 mod request;
 mod runnable;
@@ -22,6 +23,7 @@ pub use compare::{CompareRequest, Comparison, compare};
 pub use doctor::{Diagnosis, DoctorRequest, doctor};
 pub use evaluate::{LABELLED_TOP5, ModelEvaluation, OF_ONE_MODEL, OutputValues, evaluate};
 pub use improve::Improved;
+pub use prepared::prepare_for;
 pub use request::Request;
 pub use tensors::{ComparedTensor, ComparedTensors};
 
@@ -34,14 +36,14 @@ use crate::onnx;
 use crate::onnx::edit::{ModelEdit, edited};
 use crate::onnx::inputs::{Shapes, open_inputs};
 use crate::onnx::proto::ModelProto;
-use crate::place::{Placement, WideNodes, is_transformer, place};
+use crate::place::{Placement, WideNodes, place};
 use crate::plan::{
     Decided, Observers, QuantPlan, decide, narrow_tensors, off_grid, warning_of_off_grid, warning_of_unlike,
 };
 use crate::prepare::{PreparedGraph, prepare_file, raise_opset};
 use crate::progress::Progress;
 use crate::rewrite::rewrite;
-use crate::scheme::{Scheme, WIDE_OPSET, WeightStorage};
+use crate::scheme::{WIDE_OPSET, WeightStorage};
 use crate::sidecar::Sidecar;
 use crate::tune::accept::BROKEN;
 use crate::tune::{Lowest, PlannedModel, Proposals, Setup, propose};
@@ -175,27 +177,6 @@ fn shapes_with_data(
     let seen = add_shapes(data, &open, n_inputs, limit, preprocessing, &mut shapes)
         .with_context(|| format!("`{}`", model.display()))?;
     Ok((shapes, seen.differing(&open)))
-}
-
-/// Prepares the model for `scheme`, or for the table `wider` where the model is a transformer. Also returns whether
-/// `wider` was used.
-///
-/// # Errors
-/// As [`prepare_file`].
-pub fn prepare_for(
-    path: &Path,
-    scheme: &Scheme,
-    wider: Option<&Scheme>,
-    outputs: &[String],
-    shapes: &Shapes,
-) -> Result<(PreparedGraph, bool)> {
-    let prepared = prepare_file(path, scheme, outputs, shapes)?;
-    match wider {
-        Some(other) if is_transformer(prepared.model.graph()?, &prepared.value_info, other) => {
-            Ok((prepare_file(path, other, outputs, shapes)?, true))
-        }
-        _ => Ok((prepared, false)),
-    }
 }
 
 /// Runs the stages after preparation.

@@ -52,19 +52,28 @@ impl Demands {
     }
 }
 
+/// Loads a float model and checks that it is valid.
+///
+/// # Errors
+/// If the file is not a float ONNX model; the message begins with the path.
+pub fn load_float(path: &Path) -> Result<Loaded> {
+    let loaded = onnx::load_whole(path)?;
+    let is_valid = || -> Result<()> {
+        check_float(&loaded.model)?;
+        default_opset(&loaded.model)?;
+        onnx::check_valid(&loaded.model)
+    };
+    is_valid().with_context(|| format!("`{}`", path.display()))?;
+    Ok(loaded)
+}
+
 /// Loads a model, cuts it at the tensors `outputs` if there are any, and prepares it for a backend.
 ///
 /// # Errors
 /// If the file is not a float ONNX model, or cannot be upgraded to the backend's operator set.
 pub fn prepare_file(path: &Path, scheme: &Scheme, outputs: &[String], shapes: &Shapes) -> Result<PreparedGraph> {
-    let Loaded { model, has_external_data } = onnx::load_whole(path)?;
+    let Loaded { model, has_external_data } = load_float(path)?;
     let name = || format!("`{}`", path.display());
-    let is_valid = || -> Result<()> {
-        check_float(&model)?;
-        default_opset(&model)?;
-        onnx::check_valid(&model)
-    };
-    is_valid().with_context(name)?;
     let prepared = PreparedGraph::new(model, &Demands::of(scheme, outputs), shapes).with_context(name)?;
     let parsed = prepared.parsed.with_context(name);
     Ok(PreparedGraph { has_external_data, parsed, ..prepared })

@@ -24,7 +24,7 @@ mod static_shapes;
 mod upgrade_opset;
 
 pub use change::Change;
-pub use graph::{Demands, PreparedGraph, prepare_file};
+pub use graph::{Demands, PreparedGraph, load_float, prepare_file};
 pub use multiply_and_add::multiply_and_add;
 
 use crate::diag::WithHint;
