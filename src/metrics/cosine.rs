@@ -5,7 +5,7 @@ use super::metric::{Better, Figure, Measure, Metric, SamplePair};
 use super::value_and_error;
 
 /// Cosine of the angle between both networks' outputs, mean over the samples; -1 if a value is NaN or infinite. `None`
-/// for outputs of one value.
+/// for outputs of one value, or without values.
 pub const COSINE: Metric = Metric {
     name: "cosine",
     title: "cosine",
@@ -19,7 +19,7 @@ pub const COSINE: Metric = Metric {
     prepare: |outputs, _| Box::new(Cosine { have_angles: outputs.iter().map(has_angle).collect() }),
 };
 
-/// Sums per output: cosines, samples.
+/// Sums per output: cosines, samples with values.
 const N_SUMS: usize = 2;
 
 #[derive(Debug)]
@@ -52,7 +52,7 @@ pub fn cosine(float: &[f32], quantized: &[f32]) -> f64 {
 
 impl Measure for Cosine {
     fn sums(&self, sample: &SamplePair) -> Vec<f64> {
-        let of = |output_idx| match sample.output(output_idx) {
+        let of = |output_idx| match sample.output(output_idx).filter(|output| !output.float.is_empty()) {
             Some(output) => [cosine(output.float, output.quantized), 1.0],
             None => [0.0; N_SUMS],
         };

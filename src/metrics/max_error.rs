@@ -3,7 +3,8 @@
 use super::metric::{Better, Figure, Measure, Metric, SamplePair};
 use super::value_and_error;
 
-/// Largest absolute difference of a value, in the output's unit; infinite if a value is NaN or infinite.
+/// Largest absolute difference of a value, in the output's unit; infinite if a value is NaN or infinite. `None`
+/// without values.
 pub const MAX_ERROR: Metric = Metric {
     name: "max-error",
     title: "largest difference",
@@ -17,7 +18,7 @@ pub const MAX_ERROR: Metric = Metric {
     prepare: |outputs, _| Box::new(MaxError { n_outputs: outputs.len() }),
 };
 
-/// Sums per output: largest difference, number of samples.
+/// Sums per output: largest difference, number of values.
 const N_SUMS: usize = 2;
 
 #[derive(Debug)]
@@ -33,7 +34,7 @@ impl Measure for MaxError {
             let errors = pairs.map(|(&float, &quantized)| value_and_error(float, quantized).1.abs());
             [
                 errors.fold(0.0, |largest: f64, error| if error.is_nan() { f64::INFINITY } else { largest.max(error) }),
-                1.0,
+                output.float.len() as f64,
             ]
         };
         (0..self.n_outputs).flat_map(of).collect()

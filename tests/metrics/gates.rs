@@ -88,6 +88,19 @@ fn an_infinite_figure_misses_every_gate() {
 }
 
 #[test]
+fn an_output_without_values_misses_every_gate_but_the_sqnr() {
+    let empty = measured(&of_outputs(), &[compared("y", &[1, 0], &[(&[], &[]), (&[], &[])])]);
+    for gate in ["max-error=1e30", "cosine=-1", "overlap=0", "equal=0"] {
+        let found = MetricBound::parse(gate).unwrap().missed(&empty, |_| true);
+        assert_eq!((found.len(), found[0].value, &found[0].tensor), (1, None, &None), "{gate}");
+    }
+    assert_eq!(empty.worst(SQNR), Some(-200.0));
+    // Samples with values alone have a cosine.
+    let some = measured(&[COSINE, MAX_ERROR], &[compared("y", &[1, 2], &[(&[], &[]), (&[3.0, 4.0], &[4.0, 3.0])])]);
+    assert_eq!([COSINE, MAX_ERROR].map(|metric| some.worst(metric)), [Some(0.96), Some(1.0)]);
+}
+
+#[test]
 fn a_figure_that_no_output_has_misses() {
     for metric in [AGREEMENT, TOP1] {
         let found = missed(&format!("{}=2", metric.name), |_| true);
