@@ -47,7 +47,9 @@ fn golden(at_76: f32) -> TensorStatistics {
 
 fn statistic(samples: &[&[f32]]) -> TensorStatistics {
     let mut statistic = TensorStatistics::default();
-    samples.iter().for_each(|values| statistic.observe(values));
+    for values in samples {
+        statistic.observe(values);
+    }
     statistic
 }
 

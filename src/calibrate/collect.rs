@@ -92,7 +92,7 @@ impl ObservedModel {
     fn observe(&self, seen: &mut SeenModel, session: &mut Session, sample: &Sample, hash: u64) -> Result<()> {
         let mut row = vec![Extremes::NONE; self.n_averaged];
         session.run(sample, &mut |at, shape, values| {
-            let extremes = seen.statistics[at].observe_sample(values);
+            let extremes = seen.statistics[at].observe(values);
             if self.by_channel[at] {
                 seen.channels[at].observe(shape, values);
             }

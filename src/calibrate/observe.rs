@@ -80,7 +80,7 @@ pub fn observe(
         let ran = session.run(&sample, &mut |at, shape, values| {
             let mut count = |at: usize, values: &[f32]| match batch {
                 Some(batch) => share.statistics[at].observe_in(batch, values),
-                None => share.statistics[at].observe(values),
+                None => _ = share.statistics[at].observe(values),
             };
             count(at, values);
             if by_channel[at] {

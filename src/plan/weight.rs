@@ -151,7 +151,7 @@ fn planned(
 pub(super) fn params_of(values: &[f32], qtype: &QType, observer: &Observer) -> Result<(Range, QuantParams)> {
     let mut statistic = TensorStatistics::default();
     match observer.reads_histogram || qtype.pot_search > 0 {
-        true => statistic.observe(values),
+        true => _ = statistic.observe(values),
         false => statistic.observe_extremes(values),
     }
     let range = match statistic.min_max() {

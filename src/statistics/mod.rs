@@ -145,13 +145,8 @@ pub struct TensorStatistics {
 }
 
 impl TensorStatistics {
-    /// Adds values.
-    pub fn observe(&mut self, values: &[f32]) {
-        self.add(values, true);
-    }
-
-    /// Adds the values of a sample and returns their extremes.
-    pub fn observe_sample(&mut self, values: &[f32]) -> Extremes {
+    /// Adds values and returns their extremes.
+    pub fn observe(&mut self, values: &[f32]) -> Extremes {
         self.add(values, true)
     }
 
@@ -163,7 +158,7 @@ impl TensorStatistics {
 
     /// Adds the values of a sample that belongs to the batch with number `batch`.
     pub fn observe_in(&mut self, batch: usize, values: &[f32]) {
-        let extremes = self.add(values, true);
+        let extremes = self.observe(values);
         if self.batches.len() <= batch {
             self.batches.resize(batch + 1, Extremes::NONE);
         }
