@@ -1,6 +1,6 @@
 //! `mqq backends`: lists the targets and their tables.
 
-use super::options::resolve_backend;
+use super::options::{RARE, TableArgs};
 use super::print::{self, out};
 use super::{Failure, complete};
 use crate::backends::{BUILT_IN, resolve};
@@ -16,18 +16,15 @@ Examples:
 /// Arguments of `mqq backends`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
+#[command(mut_arg("switches", |arg| arg.requires("name")), mut_arg("sets", |arg| arg.requires("name")))]
 pub struct BackendsArgs {
     /// Print the resolved table of this backend
     #[arg(value_name = "NAME|FILE", add = complete::backends())]
     name: Option<String>,
-    /// Turn on a switch of the table; repeatable
-    #[arg(long = "switch", value_name = "NAME", requires = "name")]
-    switches: Vec<String>,
-    /// Change a value of the table, such as min_opset=17; repeatable
-    #[arg(long = "set", value_name = "KEY=VALUE", requires = "name")]
-    sets: Vec<String>,
+    #[command(flatten)]
+    changes: TableArgs,
     /// Print JSON on stdout
-    #[arg(long)]
+    #[arg(long, display_order = RARE)]
     pub json: bool,
 }
 
@@ -35,7 +32,7 @@ pub struct BackendsArgs {
 pub(super) fn run(args: &BackendsArgs) -> Result<Exit, Failure> {
     match &args.name {
         Some(name) => {
-            let scheme = resolve_backend(name, &args.switches, &args.sets)?;
+            let scheme = args.changes.table(name)?;
             match args.json {
                 true => print::json(&scheme)?,
                 false => print::STDOUT.lines(serde_yaml::to_string(&scheme)?.trim_end()),

@@ -3,7 +3,7 @@
 use super::Failure;
 use super::complete;
 use super::files::ensure_readable;
-use super::options::{StaticArgs, resolve_backend, whole, wider_table};
+use super::options::{StaticArgs, TableArgs, whole};
 use super::print::{Bar, out};
 use super::quantize_args::QuantizeArgs;
 use crate::backends::BUILT_IN;
@@ -84,9 +84,7 @@ impl CollectArgs {
             let error = |error: Failure| match error {
                 Failure::Usage(error) | Failure::Failed(error) => error,
             };
-            let scheme = fixed.apply(table(name).map_err(error)?);
-            let other = wider_table(&scheme, &[], &[]).map_err(error)?.map(|other| fixed.apply(other));
-            tables.push((scheme, other));
+            tables.push(fixed.apply_to_both(tables_of(name).map_err(error)?));
         }
         Ok(tables)
     }
@@ -96,13 +94,14 @@ impl CollectArgs {
     /// # Errors
     /// If there is no backend of a name, or its table is invalid.
     pub(super) fn check_tables(&self) -> Result<(), Failure> {
-        self.backends.iter().filter(|name| *name != "all").try_for_each(|name| table(name).map(drop))
+        self.backends.iter().filter(|name| *name != "all").try_for_each(|name| tables_of(name).map(drop))
     }
 }
 
-/// Returns the table of a backend of `--for`, without --switch and --set: they apply to the run's own backends only.
-fn table(name: &str) -> Result<Scheme, Failure> {
-    resolve_backend(name, &[], &[]).map_err(|error| match error {
+/// Returns the table of a backend of `--for` and the table of wider types that may replace it, without --switch and
+/// --set: they apply to the run's own backends only.
+fn tables_of(name: &str) -> Result<(Scheme, Option<Scheme>), Failure> {
+    TableArgs::default().tables(name).map_err(|error| match error {
         Failure::Usage(error) => Failure::Usage(error.context("--for")),
         Failure::Failed(error) => Failure::Failed(error.context("--for")),
     })

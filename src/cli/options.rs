@@ -119,35 +119,55 @@ impl PreprocessArgs {
     }
 }
 
+/// Changes of a backend's table.
+#[derive(Debug, Default, Args)]
+pub struct TableArgs {
+    /// Turn on a switch of the backend's table; repeatable
+    #[arg(long = "switch", value_name = "NAME", display_order = RARE)]
+    switches: Vec<String>,
+    /// Change a value of the backend's table, such as min_opset=17; repeatable
+    #[arg(long = "set", value_name = "KEY=VALUE", display_order = RARE)]
+    sets: Vec<String>,
+}
+
+impl TableArgs {
+    /// Returns the table of `backend`, changed.
+    pub(super) fn table(&self, backend: &str) -> Result<Scheme, Failure> {
+        let with_hint = |error| diag::or_hint(error, "docs/backends.md lists the keys of tables");
+        if scheme::is_path(backend) {
+            backends::resolve(backend).map_err(with_hint)?;
+        }
+        backends::resolve_with(backend, &self.switches, &self.sets).map_err(|error| Failure::Usage(with_hint(error)))
+    }
+
+    /// Returns the table of `backend` and the table of wider types that may replace it, both changed.
+    pub(super) fn tables(&self, backend: &str) -> Result<(Scheme, Option<Scheme>), Failure> {
+        let scheme = self.table(backend)?;
+        let wider = backends::resolve_wider(&scheme, &self.switches, &self.sets).map_err(Failure::Usage)?;
+        Ok((scheme, wider))
+    }
+}
+
+/// Returns the files of the tables of `backends`.
+fn table_files<'a>(backends: impl IntoIterator<Item = &'a String>) -> Vec<RunFile> {
+    let files = backends.into_iter().flat_map(|name| backends::files(name));
+    files.map(|path| RunFile::new("backend's table", &path)).collect()
+}
+
 /// The backend, and changes of its table.
 #[derive(Debug, Args)]
 pub struct BackendArgs {
     /// Target: a backend (see `mqq backends`) or a YAML table
     #[arg(long, short, value_name = "NAME|FILE", add = complete::backends())]
     pub backend: String,
-    /// Turn on a switch of the backend's table; repeatable
-    #[arg(long = "switch", value_name = "NAME", display_order = RARE)]
-    pub switches: Vec<String>,
-    /// Change a value of the table, such as min_opset=17; repeatable
-    #[arg(long = "set", value_name = "KEY=VALUE", display_order = RARE)]
-    pub sets: Vec<String>,
+    #[command(flatten)]
+    pub(super) changes: TableArgs,
 }
 
 impl BackendArgs {
     /// Returns the files of the backend's table.
     pub fn files(&self) -> Vec<RunFile> {
-        let files = backends::files(&self.backend).into_iter();
-        files.map(|path| RunFile::new("backend's table", &path)).collect()
-    }
-
-    /// Returns the backend's table with switches and changes applied.
-    pub(super) fn resolve(&self) -> Result<Scheme, Failure> {
-        resolve_backend(&self.backend, &self.switches, &self.sets)
-    }
-
-    /// Returns the table of wider types that may replace `scheme`, with the same switches and changes.
-    pub(super) fn wider(&self, scheme: &Scheme) -> Result<Option<Scheme>, Failure> {
-        wider_table(scheme, &self.switches, &self.sets)
+        table_files([&self.backend])
     }
 }
 
@@ -156,31 +176,25 @@ const ANY_BACKEND: &str = "onnxruntime";
 
 /// The backend and changes of its table, for commands that also work without a backend.
 #[derive(Debug, Args)]
+#[command(mut_arg("switches", |arg| arg.requires("backend")), mut_arg("sets", |arg| arg.requires("backend")))]
 pub struct OptionalBackendArgs {
     /// Target: a backend (see `mqq backends`) or a YAML table
     #[arg(long, short, value_name = "NAME|FILE", add = complete::backends())]
     pub backend: Option<String>,
-    /// Turn on a switch of the backend's table; repeatable
-    #[arg(long = "switch", value_name = "NAME", requires = "backend", display_order = RARE)]
-    switches: Vec<String>,
-    /// Change a value of the table, such as min_opset=17; repeatable
-    #[arg(long = "set", value_name = "KEY=VALUE", requires = "backend", display_order = RARE)]
-    sets: Vec<String>,
+    #[command(flatten)]
+    changes: TableArgs,
 }
 
 impl OptionalBackendArgs {
     /// Returns the files of the backend's table; none without a backend.
     pub fn files(&self) -> Vec<RunFile> {
-        let files = self.backend.iter().flat_map(|name| backends::files(name));
-        files.map(|path| RunFile::new("backend's table", &path)).collect()
+        table_files(&self.backend)
     }
 
-    /// Returns the backend's table with switches and changes applied, and the table of wider types that may replace it.
-    /// Without a backend, the first is [`ANY_BACKEND`]'s table.
+    /// Returns the backend's table and the table of wider types that may replace it. Without a backend, the first is
+    /// [`ANY_BACKEND`]'s table.
     pub(super) fn resolve(&self) -> Result<(Scheme, Option<Scheme>), Failure> {
-        let scheme = resolve_backend(self.backend.as_deref().unwrap_or(ANY_BACKEND), &self.switches, &self.sets)?;
-        let other = wider_table(&scheme, &self.switches, &self.sets)?;
-        Ok((scheme, other))
+        self.changes.tables(self.backend.as_deref().unwrap_or(ANY_BACKEND))
     }
 }
 
@@ -190,28 +204,19 @@ pub struct TargetsArgs {
     /// Targets: backends (see `mqq backends`) or YAML tables
     #[arg(long = "backend", short = 'b', value_name = "NAME|FILE,…", value_delimiter = ',', value_parser = trimmed, group = "for_backends", add = complete::backends())]
     pub names: Vec<String>,
-    /// Turn on a switch of each backend's table; repeatable
-    #[arg(long = "switch", value_name = "NAME", display_order = RARE)]
-    switches: Vec<String>,
-    /// Change a value of each table, such as min_opset=17; repeatable
-    #[arg(long = "set", value_name = "KEY=VALUE", display_order = RARE)]
-    sets: Vec<String>,
+    #[command(flatten)]
+    changes: TableArgs,
 }
 
 impl TargetsArgs {
     /// Returns the files of the backends' tables.
     pub fn files(&self) -> Vec<RunFile> {
-        let files = self.names.iter().flat_map(|name| backends::files(name));
-        files.map(|path| RunFile::new("backend's table", &path)).collect()
+        table_files(&self.names)
     }
 
-    /// Returns the tables with switches and changes applied, each with the table of wider types that may replace it.
+    /// Returns the tables, each with the table of wider types that may replace it.
     pub(super) fn resolve(&self, fixed: &StaticArgs) -> Result<Vec<(Scheme, Option<Scheme>)>, Failure> {
-        let resolved = |name: &String| {
-            let scheme = fixed.apply(resolve_backend(name, &self.switches, &self.sets)?);
-            let other = wider_table(&scheme, &self.switches, &self.sets)?.map(|other| fixed.apply(other));
-            Ok((scheme, other))
-        };
+        let resolved = |name: &String| self.changes.tables(name).map(|tables| fixed.apply_to_both(tables));
         let tables: Vec<(Scheme, Option<Scheme>)> = self.names.iter().map(resolved).collect::<Result<_, Failure>>()?;
         let mut seen = BTreeSet::new();
         match tables.iter().find(|(scheme, _)| !seen.insert(&scheme.name)) {
@@ -221,20 +226,6 @@ impl TargetsArgs {
             None => Ok(tables),
         }
     }
-}
-
-/// Returns the table of wider types that may replace `scheme`, with switches and changes applied.
-pub(super) fn wider_table(scheme: &Scheme, switches: &[String], sets: &[String]) -> Result<Option<Scheme>, Failure> {
-    backends::resolve_wider(scheme, switches, sets).map_err(Failure::Usage)
-}
-
-/// Returns the table of `backend`, with switches and changes applied.
-pub(super) fn resolve_backend(backend: &str, switches: &[String], sets: &[String]) -> Result<Scheme, Failure> {
-    let with_hint = |error| diag::or_hint(error, "docs/backends.md lists the keys of tables");
-    if scheme::is_path(backend) {
-        backends::resolve(backend).map_err(with_hint)?;
-    }
-    backends::resolve_with(backend, switches, sets).map_err(|error| Failure::Usage(with_hint(error)))
 }
 
 /// Patterns that select the nodes to quantize.
@@ -357,6 +348,11 @@ impl StaticArgs {
     /// Returns the table with the option applied.
     pub fn apply(&self, scheme: Scheme) -> Scheme {
         Scheme { static_shapes: scheme.static_shapes || self.static_shapes, ..scheme }
+    }
+
+    /// Returns a table and the table of wider types that may replace it, with the option applied.
+    pub fn apply_to_both(&self, (scheme, wider): (Scheme, Option<Scheme>)) -> (Scheme, Option<Scheme>) {
+        (self.apply(scheme), wider.map(|wider| self.apply(wider)))
     }
 }
 
