@@ -1,10 +1,11 @@
 //! `mqq compare`: compares a quantized model with its float model.
 
+use super::evaluation_args::EvaluationArgs;
 use super::files::{DataOption, check_models, check_report, ensure_readable, write_report};
-use super::options::{AxisArgs, PreprocessArgs, PrintArgs, SampleArgs, ShapeArgs, TaskArgs};
+use super::options::{AxisArgs, PreprocessArgs, PrintArgs};
 use super::print::{self, Bar, err, out};
 use super::{Failure, complete};
-use crate::data::{self, BoxLabels, Labels, parse_number};
+use crate::data::parse_number;
 use crate::diag::{Exit, file_name};
 use crate::metrics::{COCO_MAP, METRICS, Metric, MetricBound, MissedGate, SQNR, TOP1, TOP1_DROP};
 use crate::onnx::{RunFile, check_outputs};
@@ -17,6 +18,7 @@ use std::path::PathBuf;
 
 /// Arguments of `mqq compare`.
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("labels", |arg| arg.help(LABELS)))]
 pub struct CompareArgs {
     /// The float model
     #[arg(value_name = "FLOAT.onnx")]
@@ -24,21 +26,10 @@ pub struct CompareArgs {
     /// The quantized model
     #[arg(value_name = "QUANTIZED.onnx")]
     quantized: PathBuf,
-    /// Evaluation data, as for calibrate
-    #[arg(long, short, required = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
-    data: Vec<String>,
-    /// Labels: a .csv with the columns `file` (relative to the .csv or to the data) and `class_index`, `folders` for a
-    /// data folder with a subfolder for each class, or boxes as COCO's instances.json
-    #[arg(long, value_name = "FILE|folders")]
-    labels: Option<PathBuf>,
     #[command(flatten)]
-    shape: ShapeArgs,
-    #[command(flatten)]
-    samples: SampleArgs,
+    data: EvaluationArgs,
     #[command(flatten)]
     axes: AxisArgs,
-    #[command(flatten)]
-    task: TaskArgs,
     #[arg(long, value_name = "NAME=VALUE", help = gate_help(), add = complete::metrics())]
     fail_under: Vec<String>,
     /// Short form of --fail-under sqnr=DB
@@ -63,6 +54,9 @@ pub struct CompareArgs {
     preprocess: PreprocessArgs,
 }
 
+const LABELS: &str = "Labels: a .csv with the columns `file` (relative to the .csv or to the data) and `class_index`, \
+    `folders` for a data folder with a subfolder for each class, or boxes as COCO's instances.json";
+
 /// The metrics that compare with labels.
 const OF_LABELS: &[Metric] = &[TOP1, TOP1_DROP, COCO_MAP];
 
@@ -72,19 +66,6 @@ fn gate_help() -> String {
         "Fail with exit code 3 if a metric is worse, or values are NaN or infinite; repeatable. Metrics: {}",
         names.join(", ")
     )
-}
-
-/// Reads `--labels`: classes, or boxes from a .json file.
-pub(super) fn read_labels(path: Option<&PathBuf>, data: &[String]) -> Result<(Option<Labels>, Option<BoxLabels>)> {
-    let Some(path) = path else { return Ok((None, None)) };
-    if path.extension().is_some_and(|extension| extension == "json") {
-        return Ok((None, Some(BoxLabels::read(path)?)));
-    }
-    let labels = match path.to_str() {
-        Some("folders") => Labels::of_folders(data),
-        _ => Labels::read(path),
-    };
-    Ok((Some(labels?), None))
 }
 
 impl CompareArgs {
@@ -100,38 +81,26 @@ impl CompareArgs {
 pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
     let models = [&args.float, &args.quantized];
     models.into_iter().try_for_each(|model| check_models([model], DataOption::Has)).map_err(Failure::Usage)?;
-    let shapes = args.shape.resolve().map_err(Failure::Usage)?;
     let gates = args.gates().map_err(Failure::Usage)?;
     let axes = args.axes.resolve().map_err(Failure::Usage)?;
-    let head = args.task.resolve()?;
-    let (preprocessing, sidecar) = args.preprocess.resolve_for(&args.quantized)?;
+    let (mut data, sidecar) = args.data.resolve(&args.preprocess, &args.quantized)?;
     check_report(args.report.as_deref()).map_err(Failure::Usage)?;
     models.into_iter().try_for_each(|model| ensure_readable(model))?;
-    let (labels, boxes) = read_labels(args.labels.as_ref(), &args.data)?;
-    data::ensure_found(&args.data, data::BadEntries::Refused)?;
+    args.data.read_labels(&mut data)?;
     let written: Vec<RunFile> = args.report.iter().map(|path| RunFile::new("report", path)).collect();
     let read = |visit: &mut dyn FnMut(RunFile)| {
         models.into_iter().flat_map(|model| RunFile::read_model("model", model)).for_each(&mut *visit);
-        data::files(&args.data, &mut |path| visit(RunFile::new("evaluation data", path)));
+        args.data.files(visit);
         let beside = Sidecar::beside(&args.quantized).map(|_| args.quantized.with_extension("json"));
-        let others = beside.map(|path| RunFile::new("sidecar", &path)).into_iter();
-        let others = others.chain(args.labels.as_ref().map(|path| RunFile::new("labels", path)));
-        others.chain(args.preprocess.file()).chain(args.task.file()).for_each(visit);
+        beside.map(|path| RunFile::new("sidecar", &path)).into_iter().chain(args.preprocess.file()).for_each(visit);
     };
     let _made = check_outputs(&written, read).map_err(Failure::Usage)?;
     let quiet = args.print.quiet;
     let request = CompareRequest {
         models: [&args.float, &args.quantized],
-        data: &args.data,
-        preprocessing,
-        limit: args.samples.limit,
-        shapes,
+        data,
         axes,
-        labels,
-        boxes,
-        head,
         tensors: args.tensors || args.report.is_some(),
-        threads: args.samples.threads.n(),
     };
     let compared = compare(&request, &|stage, n| Bar::new(n, stage.to_string(), quiet).tick())?;
     if let Some(sidecar) = sidecar.filter(|_| !quiet && compared.preprocessing.is_some()) {
@@ -154,7 +123,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
     for warning in compared.warnings.iter().filter(|_| !quiet) {
         err!("warning: {warning}");
     }
-    let unlabeled = if args.labels.is_none() { OF_LABELS } else { &[] };
+    let unlabeled = if args.data.labels.is_none() { OF_LABELS } else { &[] };
     print::missed(&results.missed, results.task.is_some(), unlabeled);
     Ok(if results.missed.is_empty() { Exit::Done } else { Exit::Quality })
 }

@@ -6,9 +6,8 @@ use super::options::{OptionalBackendArgs, PreprocessArgs, PrintArgs, SampleArgs,
 use super::print::{self, Bar, out};
 use crate::data;
 use crate::diag::Exit;
-use crate::heads::TaskName;
 use crate::onnx::{RunFile, check_outputs};
-use crate::pipeline::{DoctorRequest, doctor};
+use crate::pipeline::{DoctorRequest, SampleData, doctor};
 use crate::report::{self, DoctorReport, Verbosity};
 use clap::ValueHint;
 use std::path::PathBuf;
@@ -60,20 +59,22 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
     let tables = args.target.resolve()?;
     let preprocessing = args.preprocess.resolve()?;
     check_report(args.report.as_deref()).map_err(Failure::Usage)?;
-    let head = args.task.resolve()?;
     let request = DoctorRequest {
         model: &args.model,
-        data: &args.data,
-        preprocessing,
-        limit: args.samples.limit,
-        shapes: args.shape.resolve().map_err(Failure::Usage)?,
+        data: SampleData {
+            sources: &args.data,
+            preprocessing,
+            limit: args.samples.limit,
+            shapes: args.shape.resolve().map_err(Failure::Usage)?,
+            labels: None,
+            boxes: None,
+            head: args.task.resolve()?,
+            threads: args.samples.threads.n(),
+        },
         tables,
         has_backend: args.target.backend.is_some(),
         until_stable: args.until_stable,
-        are_scores: head.given_task().map(|task| task == TaskName::Classify),
-        head,
         selection: args.select.resolve().map_err(Failure::Usage)?,
-        threads: args.samples.threads.n(),
     };
     ensure_readable(&args.model)?;
     data::ensure_found(&args.data, data::BadEntries::Skipped)?;

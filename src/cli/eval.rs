@@ -1,14 +1,13 @@
 //! `mqq eval`: evaluates one model.
 
-use super::compare::read_labels;
+use super::evaluation_args::EvaluationArgs;
 use super::files::{DataOption, check_models, ensure_readable};
-use super::options::{PreprocessArgs, PrintArgs, SampleArgs, ShapeArgs, TaskArgs};
+use super::options::{PreprocessArgs, PrintArgs};
 use super::print::{self, Bar, err, out};
 use super::{Failure, complete};
-use crate::data;
 use crate::diag::Exit;
-use crate::metrics::{ChannelAxes, Metric, MetricBound, MissedGate};
-use crate::pipeline::{CompareRequest, OF_ONE_MODEL, evaluate};
+use crate::metrics::{Metric, MetricBound, MissedGate};
+use crate::pipeline::{OF_ONE_MODEL, evaluate};
 use crate::report::{EvaluationReport, evaluation, evaluation_lines};
 use anyhow::{Context, Result, ensure};
 use clap::ValueHint;
@@ -25,18 +24,8 @@ pub struct EvalArgs {
     /// A model, float or quantized
     #[arg(value_name = "MODEL.onnx", value_hint = ValueHint::FilePath)]
     model: PathBuf,
-    /// Evaluation data, as for calibrate
-    #[arg(long, short, required = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
-    data: Vec<String>,
-    /// Labels, as for compare
-    #[arg(long, value_name = "FILE|folders")]
-    labels: Option<PathBuf>,
     #[command(flatten)]
-    shape: ShapeArgs,
-    #[command(flatten)]
-    samples: SampleArgs,
-    #[command(flatten)]
-    task: TaskArgs,
+    data: EvaluationArgs,
     #[arg(long, value_name = "NAME=VALUE", help = gate_help(), requires = "labels", add = complete::metrics())]
     fail_under: Vec<String>,
     #[command(flatten)]
@@ -79,29 +68,13 @@ fn gate(text: &str) -> Result<MetricBound> {
 /// Runs the command.
 pub(super) fn run(args: &EvalArgs) -> Result<Exit, Failure> {
     check_models([&args.model], DataOption::Has).map_err(Failure::Usage)?;
-    let shapes = args.shape.resolve().map_err(Failure::Usage)?;
-    let gates =
-        args.fail_under.iter().map(|text| gate(text)).collect::<Result<Vec<MetricBound>>>().map_err(Failure::Usage)?;
-    let head = args.task.resolve()?;
-    let (preprocessing, sidecar) = args.preprocess.resolve_for(&args.model)?;
+    let gates = args.fail_under.iter().map(|text| gate(text));
+    let gates = gates.collect::<Result<Vec<MetricBound>>>().map_err(Failure::Usage)?;
+    let (mut data, sidecar) = args.data.resolve(&args.preprocess, &args.model)?;
     ensure_readable(&args.model)?;
-    let (labels, boxes) = read_labels(args.labels.as_ref(), &args.data)?;
-    data::ensure_found(&args.data, data::BadEntries::Refused)?;
+    args.data.read_labels(&mut data)?;
     let quiet = args.print.quiet;
-    let request = CompareRequest {
-        models: [&args.model, &args.model],
-        data: &args.data,
-        preprocessing,
-        limit: args.samples.limit,
-        shapes,
-        axes: ChannelAxes::new(),
-        labels,
-        boxes,
-        head,
-        tensors: false,
-        threads: args.samples.threads.n(),
-    };
-    let evaluated = evaluate(&request, &|stage, n| Bar::new(n, stage.to_string(), quiet).tick())?;
+    let evaluated = evaluate(&args.model, &data, &|stage, n| Bar::new(n, stage.to_string(), quiet).tick())?;
     if let Some(sidecar) = sidecar.filter(|_| !quiet && evaluated.comparison.preprocessing.is_some()) {
         print::preprocessing_from(&sidecar);
     }

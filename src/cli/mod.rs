@@ -13,6 +13,7 @@ mod completions;
 mod diff;
 mod doctor;
 mod eval;
+mod evaluation_args;
 mod export;
 mod files;
 mod given_options;

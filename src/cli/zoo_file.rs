@@ -1,7 +1,7 @@
 //! The file of `--zoo`: options for all models, and for models whose names match a pattern.
 
 use super::Cli;
-use super::compare::read_labels;
+use super::evaluation_args::read_labels;
 use super::given_options::{Options, arguments};
 use crate::data;
 use crate::diag::{WithHint, file_name, in_yaml, none_of};
@@ -69,8 +69,7 @@ impl Entry {
         }
         let of = |key: &str| self.compare.get(key).map_or(&[][..], Vec::as_slice);
         data::ensure_found(of("data"), data::BadEntries::Refused)?;
-        let labels = of("labels").first().map(PathBuf::from);
-        read_labels(labels.as_ref(), of("data")).map(drop)
+        read_labels(of("labels").first().map(Path::new), of("data")).map(drop)
     }
 }
 

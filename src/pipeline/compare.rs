@@ -1,9 +1,9 @@
 //! Compares two models on the same data.
 
-use super::on_threads;
 use super::runnable::parsed;
 use super::sample_sums::{MAX_FIRST, SampleOutputs, Sums, add};
 use super::tensors::{ComparedTensors, compare_tensors, n_chosen};
+use super::{on_threads, shapes_with_data};
 use crate::calibrate::each_sample;
 use crate::check::{is_quantized, non_finite_constants};
 use crate::data::{Array, BoxLabels, Dataset, Labels, Preprocessing, Sample, ensure_supported, same_preprocessing};
@@ -25,30 +25,50 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Mutex;
 
-/// The models and options of a comparison.
-pub struct CompareRequest<'a> {
-    /// The float model and the quantized one.
-    pub models: [&'a Path; 2],
-    /// Evaluation data, as `--data` gives it.
-    pub data: &'a [String],
+/// Samples, and the options of their use.
+pub struct SampleData<'a> {
+    /// Files and folders, as `--data` gives them.
+    pub sources: &'a [String],
     /// Preprocessing of images.
     pub preprocessing: Preprocessing,
     /// Maximum samples.
     pub limit: Option<usize>,
     /// Shapes for inputs with open dimensions.
     pub shapes: Shapes,
-    /// Channel axes that the user gives, by output.
-    pub axes: ChannelAxes,
     /// Classes of the samples, by file.
     pub labels: Option<Labels>,
     /// Boxes of the images, by file.
     pub boxes: Option<BoxLabels>,
     /// The network's task and head, as far as the user gives them.
     pub head: HeadRequest,
-    /// Whether tensors inside the models are compared too.
-    pub tensors: bool,
     /// Samples that run at the same time.
     pub threads: usize,
+}
+
+impl SampleData<'_> {
+    /// Returns the given shapes and, for other open inputs of a model, those of the largest sample.
+    pub(super) fn shapes_for(&self, model: &Path) -> Result<Shapes> {
+        Ok(shapes_with_data(model, &self.shapes, self.sources, self.limit, &self.preprocessing)?.0)
+    }
+
+    /// Opens the samples for the inputs of a model.
+    pub(super) fn open(&self, inputs: &[InputSpec]) -> Result<Dataset> {
+        let mut inputs = inputs.to_vec();
+        close_given(&mut inputs, &self.shapes);
+        Dataset::open(self.sources, &inputs, &self.preprocessing, self.limit)
+    }
+}
+
+/// The models and options of a comparison.
+pub struct CompareRequest<'a> {
+    /// The float model and the quantized one.
+    pub models: [&'a Path; 2],
+    /// Evaluation data.
+    pub data: SampleData<'a>,
+    /// Channel axes that the user gives, by output.
+    pub axes: ChannelAxes,
+    /// Whether tensors inside the models are compared too.
+    pub tensors: bool,
 }
 
 /// Figures of a quantized model against its float model.
@@ -88,8 +108,8 @@ impl Comparison {
 /// If a model or a sample cannot be run, the models have different inputs or outputs, the first one is quantized, a
 /// sample has no label or no output for it, or no head fits the outputs.
 pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparison> {
-    let CompareRequest { models, data, limit, shapes, axes, threads, .. } = request;
-    let (with_data, _) = super::shapes_with_data(models[0], shapes, data, *limit, &request.preprocessing)?;
+    let CompareRequest { models, data, axes, tensors } = request;
+    let with_data = data.shapes_for(models[0])?;
     let [float, mut quantized] = [onnx::load_whole(models[0])?.model, onnx::load_whole(models[1])?.model];
     if is_quantized(&float) && !is_quantized(&quantized) {
         return Err(anyhow!(
@@ -101,7 +121,7 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparis
     }
     let not_quantized = warning_of_no_quantizer(models[1], &quantized);
     put_in_order_of(float.graph()?, quantized.graph_mut()?);
-    let are_scores = (request.head.given_task() == Some(TaskName::Classify)).then_some(true);
+    let are_scores = (data.head.given_task() == Some(TaskName::Classify)).then_some(true);
     let outputs = outputs(&float, axes, are_scores)?;
     let n_quantized = quantized.graph()?.output.len();
     ensure!(outputs.len() == n_quantized, other_outputs(models[1], n_quantized, outputs.len()));
@@ -111,22 +131,21 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparis
     warnings.extend(not_quantized);
     warnings.extend(other_names(&float, &quantized));
     let opset = default_opset(&quantized).unwrap_or_default();
-    let inside =
-        request.tensors.then(|| [with_channel_scales(*models).unwrap_or_else(|| float.clone()), quantized.clone()]);
+    let inside = tensors.then(|| [with_channel_scales(*models).unwrap_or_else(|| float.clone()), quantized.clone()]);
     let built =
         [(models[0], float), (models[1], quantized)].map(|(path, model)| engines(path, &model, opset, &with_data));
     let [float, quantized] = built;
     let engines = [float?, quantized?];
     ensure_same_inputs(*models, [engines[0].inputs(), engines[1].inputs()])?;
-    let dataset = dataset(request, &engines[0])?;
+    let dataset = data.open(engines[0].inputs())?;
     warnings.extend(other_preprocessing(models[1], &dataset));
-    let comparison = over_samples(request, &outputs, &engines, &dataset, (&|_| Ok(()), "comparison", progress))?;
+    let comparison = over_samples(data, &outputs, &engines, &dataset, (&|_| Ok(()), "comparison", progress))?;
     warnings.extend(comparison.warnings.iter().cloned());
     drop(engines);
     let tensors = inside.map(|models| {
         let tick = progress("tensors", n_chosen(&dataset));
         let compare = || compare_tensors(request.models, &models, (opset, &with_data), &dataset, &tick);
-        on_threads(*threads, compare)
+        on_threads(data.threads, compare)
     });
     let mut tensors = tensors.transpose()?;
     for tensor in tensors.iter_mut().flat_map(|tensors| &mut tensors.tensors) {
@@ -195,19 +214,12 @@ pub(super) fn engines(path: &Path, model: &ModelProto, opset: i64, shapes: &Shap
     engines.with_context(|| format!("`{}`", path.display()))
 }
 
-/// Opens the data for the inputs of a model.
-pub(super) fn dataset(request: &CompareRequest, engines: &ShapedEngines) -> Result<Dataset> {
-    let mut inputs = engines.inputs().to_vec();
-    close_given(&mut inputs, &request.shapes);
-    Dataset::open(request.data, &inputs, &request.preprocessing, request.limit)
-}
-
 /// A function that is called with the outputs of each sample, from any thread.
 pub(super) type OutputsVisitor<'v> = &'v (dyn Fn(&SampleOutputs) -> Result<()> + Sync);
 
 /// Runs the models on all samples: the float one and the quantized one, or one model that is compared with itself.
 pub(super) fn over_samples(
-    request: &CompareRequest,
+    data: &SampleData,
     outputs: &[EvaluatedOutput],
     engines: &[ShapedEngines],
     dataset: &Dataset,
@@ -216,12 +228,12 @@ pub(super) fn over_samples(
     // Metrics are prepared on the first samples of the data, whatever their shapes.
     let by_shape = dataset.by_shape(MAX_FIRST);
     let positions = by_shape.as_ref().map(|order| places(order));
-    let n_labels = request.labels.as_ref().and_then(Labels::n_classes);
-    let labels = request.labels.as_ref().map(|labels| labels.of_dataset(dataset)).transpose()?;
-    let truths = request.boxes.as_ref().map(|boxes| boxes.of_dataset(dataset)).transpose()?;
+    let n_labels = data.labels.as_ref().and_then(Labels::n_classes);
+    let labels = data.labels.as_ref().map(|labels| labels.of_dataset(dataset)).transpose()?;
+    let truths = data.boxes.as_ref().map(|boxes| boxes.of_dataset(dataset)).transpose()?;
     let tick = progress(stage, dataset.len());
-    let of_boxes = request.boxes.as_ref().map(|_| TaskName::Detect);
-    let asked = HeadRequest { task: request.head.task.or(of_boxes), head: request.head.head.clone() };
+    let of_boxes = data.boxes.as_ref().map(|_| TaskName::Detect);
+    let asked = HeadRequest { task: data.head.task.or(of_boxes), head: data.head.head.clone() };
     let sums = Mutex::new(Sums::new(asked, outputs, dataset));
     let start = || Ok(((), engines.iter().map(ShapedEngines::session).collect::<Result<Vec<ShapedSession>>>()?));
     let job = |_: &mut (), sessions: &mut Vec<ShapedSession>, sample_idx: usize, loaded: Result<Sample>| {
@@ -244,7 +256,7 @@ pub(super) fn over_samples(
         let position = positions.as_ref().map_or(sample_idx, |positions| positions[sample_idx]);
         add(&sums, [sample_idx, position], &name, sample_outputs)
     };
-    on_threads(request.threads, || each_sample(dataset, by_shape.as_deref(), &*tick, start, job))?;
+    on_threads(data.threads, || each_sample(dataset, by_shape.as_deref(), &*tick, start, job))?;
     let sums = sums.into_inner().map_err(|error| anyhow!("{error}"))?;
     let shifted = sums.shifted_labels();
     let (measured, non_finite, head) = sums.finish()?;

@@ -1,20 +1,21 @@
 //! Examines a model and its data before any run.
 
 use super::collect::{CollectRequest, collect};
+use super::compare::SampleData;
 use super::sample_sums::f32s;
-use super::{on_threads, prepare_for, shapes_with_data};
+use super::{on_threads, prepare_for};
 use crate::calibrate::CalibrationOptions;
-use crate::data::{Array, Dataset, Preprocessing};
+use crate::data::{Array, Dataset};
 use crate::diag::{WithHint, count, hint_of};
 use crate::doctor::{
     DataSurvey, Examination, Examined, Facts, NO_DATA, RangeAgreement, SurveyedTensor, examine, range_agreement, survey,
 };
 use crate::engine::{Parsed, ShapedEngines};
-use crate::heads::{Decoding, HeadRequest, OutputView};
+use crate::heads::{Decoding, OutputView, TaskName};
 use crate::metrics::{ChannelAxes, EvaluatedOutput};
 use crate::onnx;
 use crate::onnx::graph::GraphIndex;
-use crate::onnx::inputs::{Shapes, close_given};
+use crate::onnx::inputs::Shapes;
 use crate::onnx::proto::GraphProto;
 use crate::onnx::value_info::ValueInfos;
 use crate::place::{Placement, Selection, place};
@@ -38,28 +39,23 @@ const N_HEAD_SAMPLES: usize = 4;
 pub struct DoctorRequest<'a> {
     /// The float model.
     pub model: &'a Path,
-    /// Samples, as `--data` gives them; none for an examination of the model alone.
-    pub data: &'a [String],
-    /// Preprocessing of images.
-    pub preprocessing: Preprocessing,
-    /// Maximum samples.
-    pub limit: Option<usize>,
-    /// Shapes for inputs with open dimensions.
-    pub shapes: Shapes,
+    /// Samples, without labels; no sources for an examination of the model alone.
+    pub data: SampleData<'a>,
     /// The backend's table, and the table of wider types that replaces it for transformers.
     pub tables: (Scheme, Option<Scheme>),
     /// Whether the user names the backend. Otherwise nothing is said about targets.
     pub has_backend: bool,
     /// Whether to find out how many samples the ranges of the backend need.
     pub until_stable: bool,
-    /// Whether the network's outputs are class scores, where the user names its task.
-    pub are_scores: Option<bool>,
-    /// The network's task and head, as far as the user gives them.
-    pub head: HeadRequest,
     /// Nodes to exclude or select.
     pub selection: Selection,
-    /// Samples that run at the same time.
-    pub threads: usize,
+}
+
+impl DoctorRequest<'_> {
+    /// Returns whether the network's outputs are class scores, if the user names its task.
+    fn are_scores(&self) -> Option<bool> {
+        self.data.head.given_task().map(|task| task == TaskName::Classify)
+    }
 }
 
 /// The findings about a model and its data.
@@ -83,28 +79,26 @@ pub struct Diagnosis {
 /// # Errors
 /// If the model is no float model that the engine can run, or no sample can be run. The message begins with the model.
 pub fn doctor(request: &DoctorRequest, progress: &Progress) -> Result<Diagnosis> {
-    let DoctorRequest { model, data, limit, tables: (scheme, other), .. } = request;
-    let (shapes, _) = shapes_with_data(model, &request.shapes, data, *limit, &request.preprocessing)?;
+    let DoctorRequest { model, data, tables: (scheme, other), .. } = request;
+    let shapes = data.shapes_for(model)?;
     let (prepared, is_transformer) = prepare_for(model, scheme, other.as_ref(), &[], &shapes)?;
     let scheme = other.as_ref().filter(|_| is_transformer).unwrap_or(scheme);
     let graph = prepared.model.graph()?;
     let placement = place(graph, &prepared.value_info, scheme, &request.selection);
     let parsed = prepared.parsed.map_err(|error| anyhow!("{error:#}").hint(hint_of(&error)))?;
     let work = || -> Result<DataFindings> {
-        if data.is_empty() {
+        if data.sources.is_empty() {
             let pixel_values = PixelVerdict::Unknown(NO_DATA.to_string());
             return Ok(DataFindings { data: None, preprocessing: None, pixel_values, no_box: None });
         }
-        let mut inputs = parsed.inputs().to_vec();
-        close_given(&mut inputs, &request.shapes);
-        let dataset = Dataset::open(data, &inputs, &request.preprocessing, *limit)?;
+        let dataset = data.open(parsed.inputs())?;
         let tensors = tensors(graph, &prepared.value_info, &placement);
-        let outputs = EvaluatedOutput::of_scores(graph, &ChannelAxes::new(), request.are_scores);
+        let outputs = EvaluatedOutput::of_scores(graph, &ChannelAxes::new(), request.are_scores());
         let (surveyed, no_box) = survey_of(request, parsed, &tensors, &outputs, &dataset, progress)?;
         let pixel_values = verdict(request, &shapes, &dataset, progress);
         Ok(DataFindings { data: Some(surveyed), preprocessing: dataset.describe(), pixel_values, no_box })
     };
-    let findings = on_threads(request.threads, work).with_context(|| format!("`{}`", model.display()))?;
+    let findings = on_threads(data.threads, work).with_context(|| format!("`{}`", model.display()))?;
     let DataFindings { data, preprocessing, pixel_values, no_box } = findings;
     let until_stable = if request.until_stable { until_stable(request, progress)? } else { None };
     let facts = Facts {
@@ -133,10 +127,11 @@ struct DataFindings {
 
 /// Runs rounds of samples, and stops once more samples change no range of the backend by a step.
 fn until_stable(request: &DoctorRequest, progress: &Progress) -> Result<Option<UntilStable>> {
+    let data = &request.data;
     let calibration = CalibrationOptions {
-        data: request.data.to_vec(),
-        preprocessing: request.preprocessing.clone(),
-        limit: request.limit,
+        data: data.sources.to_vec(),
+        preprocessing: data.preprocessing.clone(),
+        limit: data.limit,
         spread: None,
         skip_bad_data: true,
         checks_preprocessing: false,
@@ -147,7 +142,7 @@ fn until_stable(request: &DoctorRequest, progress: &Progress) -> Result<Option<U
         needs_all: true,
         runs_again: false,
         observer: None,
-        shapes: &request.shapes,
+        shapes: &data.shapes,
         outputs: &[],
         selection: &request.selection,
         calibration: &calibration,
@@ -155,7 +150,7 @@ fn until_stable(request: &DoctorRequest, progress: &Progress) -> Result<Option<U
         shard: Shard::WHOLE,
         n_kept: 0,
         resumed: None,
-        threads: request.threads,
+        threads: data.threads,
     };
     Ok(collect(request.model, collected, &mut |_| Ok(()), progress)?.1)
 }
@@ -165,7 +160,7 @@ fn verdict(request: &DoctorRequest, shapes: &Shapes, dataset: &Dataset, progress
     let budget = PixelBudget { n_runs: usize::MAX, multiply_adds: MAX_MULTIPLY_ADDS, looks_for_hints: true };
     let look = || {
         let model = onnx::load_whole(request.model)?.model;
-        better_pixel_values(&model, shapes, request.are_scores, dataset, budget, progress)
+        better_pixel_values(&model, shapes, request.are_scores(), dataset, budget, progress)
     };
     look().unwrap_or_else(|error| PixelVerdict::Unknown(format!("{error:#}")))
 }
@@ -216,7 +211,7 @@ fn no_box(
         }
     }
     let first = &images[..images.len().min(N_HEAD_SAMPLES)];
-    let Some(head) = request.head.resolve(first, Some(input))? else { return Ok(None) };
+    let Some(head) = request.data.head.resolve(first, Some(input))? else { return Ok(None) };
     let Decoding::Detect(head) = &head.head.decoding else { return Ok(None) };
     for views in &images {
         if !head.detections(&head.candidates(views, Some(input))?).is_empty() {

@@ -1,8 +1,6 @@
 //! Figures of one model by itself.
 
-use super::compare::{
-    CompareRequest, Comparison, dataset, engines, non_finite, other_preprocessing, outputs, over_samples,
-};
+use super::compare::{Comparison, SampleData, engines, non_finite, other_preprocessing, outputs, over_samples};
 use super::sample_sums::{SampleOutputs, f32s};
 use crate::matching::as_qdq;
 use crate::metrics::{
@@ -13,6 +11,7 @@ use crate::prepare::default_opset;
 use crate::progress::Progress;
 use anyhow::{Result, anyhow, ensure};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Mutex;
 
 /// Figures of a model on data.
@@ -114,21 +113,19 @@ fn missed_gate(gate: &MetricBound, tensor: Option<String>, value: Option<f64>) -
     MissedGate { metric: LABELLED_TOP5, tensor, value, bound: gate.bound }
 }
 
-/// Runs a model, the first one of the request, on the data.
+/// Runs a model on the data.
 ///
 /// # Errors
 /// If the model or a sample cannot be run, a sample has no label or no output for it, or no head fits the outputs.
-pub fn evaluate(request: &CompareRequest, progress: &Progress) -> Result<ModelEvaluation> {
-    let path = request.models[0];
-    let (shapes, _) =
-        super::shapes_with_data(path, &request.shapes, request.data, request.limit, &request.preprocessing)?;
+pub fn evaluate(path: &Path, data: &SampleData, progress: &Progress) -> Result<ModelEvaluation> {
+    let shapes = data.shapes_for(path)?;
     let model = as_qdq(onnx::load_whole(path)?.model).model;
     let about = outputs(&model, &ChannelAxes::new(), None)?;
     let mut warnings = non_finite((&path, &model));
     let has_finite_constants = warnings.is_empty();
     let engines = [engines(path, &model, default_opset(&model).unwrap_or_default(), &shapes)?];
     drop(model);
-    let dataset = dataset(request, &engines[0])?;
+    let dataset = data.open(engines[0].inputs())?;
     warnings.extend(other_preprocessing(path, &dataset));
     let sums = Mutex::new(vec![OutputValues::default(); about.len()]);
     let visit = |sample: &SampleOutputs| {
@@ -139,7 +136,7 @@ pub fn evaluate(request: &CompareRequest, progress: &Progress) -> Result<ModelEv
         }
         Ok(())
     };
-    let comparison = over_samples(request, &about, &engines, &dataset, (&visit, "evaluation", progress))?;
+    let comparison = over_samples(data, &about, &engines, &dataset, (&visit, "evaluation", progress))?;
     warnings.extend(comparison.warnings.iter().cloned());
     let outputs = sums.into_inner().map_err(|error| anyhow!("{error}"))?;
     Ok(ModelEvaluation { comparison: Comparison { warnings, has_finite_constants, ..comparison }, outputs })

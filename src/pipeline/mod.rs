@@ -19,7 +19,7 @@ mod tensors;
 mod warnings;
 
 pub use collect::{CollectRequest, collect};
-pub use compare::{CompareRequest, Comparison, compare};
+pub use compare::{CompareRequest, Comparison, SampleData, compare};
 pub use doctor::{Diagnosis, DoctorRequest, doctor};
 pub use evaluate::{LABELLED_TOP5, ModelEvaluation, OF_ONE_MODEL, OutputValues, evaluate};
 pub use improve::Improved;
