@@ -25,7 +25,7 @@ pub struct BackendsArgs {
     changes: TableArgs,
     /// Print JSON on stdout
     #[arg(long, display_order = RARE)]
-    pub json: bool,
+    json: bool,
 }
 
 /// Runs the command.

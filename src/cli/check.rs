@@ -2,8 +2,8 @@
 
 use super::files::{DataOption, check_models, ensure_readable};
 use super::options::{BackendArgs, PrintArgs};
-use super::print::out;
-use super::{ErrorReport, Failure, JsonReport, print_error};
+use super::print::{self, out};
+use super::{ErrorReport, Failure, JsonReport};
 use crate::check::{self, Finding, Severity};
 use crate::diag::{Exit, count};
 use crate::onnx::{self, RunFile, Staged, check_outputs};
@@ -40,7 +40,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     sarif: Option<PathBuf>,
     #[command(flatten)]
-    pub print: PrintArgs,
+    print: PrintArgs,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -87,7 +87,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
                 }
             }
             Err(error) => {
-                print_error(error);
+                print::error(error);
                 exit = Exit::Failed;
             }
         }

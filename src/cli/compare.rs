@@ -42,7 +42,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     report: Option<PathBuf>,
     #[command(flatten)]
-    pub print: PrintArgs,
+    print: PrintArgs,
     /// Also compare inner tensors of the models on a few samples, and print those to look at first; --json and --report
     /// have all of them
     #[arg(long)]

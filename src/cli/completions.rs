@@ -15,7 +15,7 @@ pub struct CompletionsArgs {
     pub shell: Shell,
     /// Print the script in a JSON object on stdout
     #[arg(long)]
-    pub json: bool,
+    json: bool,
 }
 
 /// Runs the command.

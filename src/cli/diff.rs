@@ -39,7 +39,7 @@ pub struct DiffModelsArgs {
     fail_on_difference: bool,
     /// Print one JSON object on stdout; it has all names
     #[arg(long)]
-    pub json: bool,
+    json: bool,
 }
 
 #[derive(Serialize)]

@@ -48,7 +48,7 @@ pub struct DoctorArgs {
     #[arg(long, short)]
     verbose: bool,
     #[command(flatten)]
-    pub print: PrintArgs,
+    print: PrintArgs,
     #[command(flatten)]
     preprocess: PreprocessArgs,
 }

@@ -29,7 +29,7 @@ pub struct EvalArgs {
     #[arg(long, value_name = "NAME=VALUE", help = gate_help(), requires = "labels", add = complete::metrics())]
     fail_under: Vec<String>,
     #[command(flatten)]
-    pub print: PrintArgs,
+    print: PrintArgs,
     #[command(flatten)]
     preprocess: PreprocessArgs,
 }

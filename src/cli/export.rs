@@ -38,7 +38,7 @@ pub struct ExportArgs {
     #[arg(long, conflicts_with_all = ["sidecar", "format", "output", "model"])]
     list: bool,
     #[command(flatten)]
-    pub print: PrintArgs,
+    print: PrintArgs,
 }
 
 /// A format in the list of `--json`.

@@ -44,7 +44,7 @@ pub struct InspectArgs {
     verbose: bool,
     /// Print one JSON object on stdout
     #[arg(long, display_order = RARE)]
-    pub json: bool,
+    json: bool,
 }
 
 #[derive(Debug, Serialize)]

@@ -115,7 +115,7 @@ enum Command {
 /// completions, prints only the completions.
 pub fn main() -> ExitCode {
     CompleteEnv::with_factory(Cli::command).var(complete::VARIABLE).complete();
-    guard::install(|message, hint| print_failed(&anyhow::anyhow!("{message}").hint(hint), json_is_asked()));
+    guard::install(|message, hint| print_failed(&anyhow::anyhow!("{message}").hint(hint)));
     let command = std::env::args_os().nth(1).filter(|name| Cli::command().find_subcommand(name).is_some());
     command.iter().for_each(|name| set_command(&name.to_string_lossy()));
     let exit = match Cli::try_parse() {
@@ -222,10 +222,10 @@ fn json_is_asked() -> bool {
     std::env::args_os().any(|arg| arg == "--json")
 }
 
-/// Prints an error, with `json` also as JSON.
-fn print_failed(error: &anyhow::Error, json: bool) {
+/// Prints an error, with `--json` also as JSON.
+fn print_failed(error: &anyhow::Error) {
     print::error(error);
-    if json {
+    if json_is_asked() {
         print_failure(error);
     }
 }
@@ -238,36 +238,18 @@ fn guarded(cli: Cli) -> Exit {
     }));
     std::panic::catch_unwind(|| run(cli)).unwrap_or_else(|_| {
         let message = MESSAGE.lock().unwrap_or_else(PoisonError::into_inner).replace('\n', " ");
-        print_failed(&anyhow::anyhow!("internal error: {message}"), json_is_asked());
+        print_failed(&anyhow::anyhow!("internal error: {message}"));
         Exit::Failed
     })
 }
 
 fn run(cli: Cli) -> Exit {
-    let json = match &cli.command {
-        Command::Calibrate(args) => args.quantize.print.json,
-        Command::Solve(args) => args.quantize.print.json,
-        Command::Stats(command) => command.json(),
-        Command::Doctor(args) => args.print.json,
-        Command::Inspect(args) => args.json,
-        Command::Backends(args) => args.json,
-        Command::Presets(args) => args.json,
-        Command::Report(args) => args.json,
-        Command::Compare(args) => args.print.json,
-        Command::Eval(args) => args.print.json,
-        Command::Diff(args) => args.json,
-        Command::Check(args) => args.print.json,
-        Command::Prepare(args) => args.print.json,
-        Command::Export(args) => args.print.json,
-        Command::Completions(args) => args.json,
-        Command::Man { .. } => false,
-    };
     let (error, exit) = match run_command(cli) {
         Ok(exit) => return exit,
         Err(Failure::Usage(error)) => (error, Exit::Usage),
         Err(Failure::Failed(error)) => (error, Exit::Failed),
     };
-    print_failed(&error, json);
+    print_failed(&error);
     exit
 }
 
@@ -353,9 +335,4 @@ fn run_command(cli: Cli) -> Result<Exit, Failure> {
             Ok(Exit::Done)
         }
     }
-}
-
-/// Prints `error: smallest place first: found, expected`, then each hint on its own line.
-fn print_error(error: &anyhow::Error) {
-    print::error(error);
 }

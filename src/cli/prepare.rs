@@ -35,7 +35,7 @@ pub struct PrepareArgs {
     #[command(flatten)]
     fixed: StaticArgs,
     #[command(flatten)]
-    pub print: PrintArgs,
+    print: PrintArgs,
 }
 
 /// The written model, for `--json`.

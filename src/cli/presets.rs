@@ -14,7 +14,7 @@ pub struct PresetsArgs {
     name: Option<String>,
     /// Print JSON on stdout
     #[arg(long)]
-    pub json: bool,
+    json: bool,
 }
 
 /// Runs the command.

@@ -64,7 +64,7 @@ macro_rules! err {
     ($($text:tt)*) => { $crate::cli::print::STDERR.line(format_args!($($text)*)) };
 }
 
-/// Prints an error, and each of its hints on its own line.
+/// Prints `error: smallest place first: found, expected`, then each hint on its own line.
 pub fn error(error: &anyhow::Error) {
     STDERR.lines(&format!("error: {}", explain_with_hint(error)));
 }

@@ -2,10 +2,10 @@
 
 use super::files::{check_report, ensure_onnx};
 use super::origin::Origin;
-use super::print::{Bar, err, out};
+use super::print::{self, Bar, err, out};
 use super::quantize_args::QuantizeArgs;
 use super::results::{CalibratedModel, RunPaths, Strict};
-use super::{Failure, JsonReport, print_error};
+use super::{Failure, JsonReport};
 use crate::diag::{Exit, WithHint, count, file_name};
 use crate::export;
 use crate::import::ImportedRanges;
@@ -150,7 +150,7 @@ impl Quantizing<'_> {
             }
             Ok(Collected::All(saved, until_stable)) => (Some(saved), until_stable),
             Err(error) => {
-                print_error(&error);
+                print::error(&error);
                 let (failed, exit) = CalibratedModel::failed(name, &error, exit);
                 return (vec![failed], exit);
             }
@@ -191,7 +191,7 @@ impl Quantizing<'_> {
                     ..target.paths[i].report()
                 },
                 Err(error) => {
-                    print_error(&error);
+                    print::error(&error);
                     let (failed, after) = CalibratedModel::failed(name.clone(), &error, exit);
                     exit = after;
                     failed

@@ -30,7 +30,7 @@ pub struct ReportArgs {
     output: Option<PathBuf>,
     /// Print the report as JSON on stdout, beside a file that --output writes
     #[arg(long, conflicts_with = "format")]
-    pub json: bool,
+    json: bool,
 }
 
 fn format_help() -> String {

@@ -52,7 +52,7 @@ pub struct SolveArgs {
     #[command(flatten)]
     threads: ThreadArgs,
     #[command(flatten)]
-    pub quantize: QuantizeArgs,
+    quantize: QuantizeArgs,
     #[command(flatten)]
     mixed: MixedArgs,
 }

@@ -26,17 +26,6 @@ pub enum StatsCommand {
     Merge(MergeArgs),
 }
 
-impl StatsCommand {
-    /// Returns whether the command prints JSON.
-    pub fn json(&self) -> bool {
-        match self {
-            StatsCommand::Show(args) => args.json,
-            StatsCommand::Diff(args) => args.json,
-            StatsCommand::Merge(args) => args.json,
-        }
-    }
-}
-
 /// Arguments of `mqq stats show`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
