@@ -273,7 +273,7 @@ fn a_file_of_a_zoo_with_an_error_is_named() {
     let ran = folder.run(&["a.onnx"], &[]);
     assert!(ran.stderr.contains("a.onnx`: --data is missing, expected samples"), "{}", ran.stderr);
     let ran = folder.run(&["images"], &[]);
-    assert!(ran.code == 2 && ran.stderr.contains("images`: is a directory, expected models"), "{}", ran.stderr);
+    assert!(ran.code == 2 && ran.stderr.contains("images`: is a directory, expected a model"), "{}", ran.stderr);
     let folder = Folder::new(&format!("{ZOO}  'x*': {{}}\n"));
     let ran = folder.run(&["a.onnx"], &[]);
     assert!(ran.stderr.contains("`x*` matches no model"), "{}", ran.stderr);

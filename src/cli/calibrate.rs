@@ -80,7 +80,7 @@ pub struct CalibrateArgs {
     #[arg(long)]
     skip_existing: bool,
     #[command(flatten)]
-    pub quantize: QuantizeArgs,
+    quantize: QuantizeArgs,
     #[command(flatten)]
     preprocess: PreprocessArgs,
     #[command(flatten)]
@@ -109,6 +109,13 @@ impl CalibrateArgs {
         Ok(())
     }
 
+    /// Returns an error with `hint` if a model is a folder.
+    fn ensure_no_folder(&self, hint: fn(&Path) -> String) -> Result<(), Failure> {
+        let Some(folder) = self.models.iter().find(|model| model.is_dir()) else { return Ok(()) };
+        let error = anyhow!("`{}`: is a directory, expected a model", folder.display());
+        Err(Failure::Usage(error.hint(hint(folder))))
+    }
+
     fn data(&self) -> Result<RunData, Failure> {
         Ok(RunData {
             effort: self.effort.clone(),
@@ -132,20 +139,15 @@ impl CalibrateArgs {
 pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Failure> {
     if let Some(path) = args.zoo.file() {
         check_models(&args.models, DataOption::Has).map_err(Failure::Usage)?;
-        if let Some(folder) = args.models.iter().find(|model| model.is_dir()) {
-            let error = anyhow!("`{}`: is a directory, expected models", folder.display());
-            return Err(Failure::Usage(error.hint(format!("name its models: {}", folder.join("*.onnx").display()))));
-        }
+        args.ensure_no_folder(|folder| format!("name its models: {}", folder.join("*.onnx").display()))?;
         let (n_threads, print) = (args.samples.threads.n(), &args.quantize.print);
         return zoo::run(&args.zoo, path, &args.models, n_threads, print);
     }
     let tables = args.backends.resolve(&args.fixed)?;
     let head = args.quantize.task.resolve()?;
     check_models(&args.models, DataOption::Has).map_err(Failure::Usage)?;
-    if let Some(folder) = args.models.iter().find(|model| args.data.is_empty() && model.is_dir()) {
-        let folder = folder.display();
-        let error = anyhow!("`{folder}` is a directory, expected a model");
-        return Err(Failure::Usage(error.hint(format!("samples are given with an option: --data {folder}"))));
+    if args.data.is_empty() {
+        args.ensure_no_folder(|folder| format!("samples are given with an option: --data {}", folder.display()))?;
     }
     args.collect.check(args.models.len(), !args.data.is_empty()).map_err(Failure::Usage)?;
     args.collect.check_tables()?;
