@@ -12,12 +12,13 @@ use super::{ErrorReport, Failure, junit};
 use crate::data;
 use crate::diag::{Exit, WithHint, count, explain_with_hint, file_name, text_of};
 use crate::guard;
-use crate::metrics::MetricBound;
+use crate::metrics::{MetricBound, MissedGate};
 use crate::onnx::{RunFile, Staged, check_outputs};
 use crate::report;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use clap::ValueHint;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -384,16 +385,9 @@ fn gates(entry: &Entry, result: &mut Value, threads: &str, process: &AtomicU32, 
     command.extend(entry.gates.iter().map(|gate| format!("--fail-under={gate}")));
     let (status, error, exit) = match program(&command, process) {
         Ok(ProgramRan { json: Some(mut compared), stderr, status, .. }) => {
-            let mut missed = Vec::new();
-            for line in stderr.lines() {
-                *messages += &match line.strip_prefix("gate missed: ") {
-                    Some(gate) => {
-                        missed.push(gate.to_string());
-                        format!("gate missed: `{output}`: {gate}\n")
-                    }
-                    None => format!("{line}\n"),
-                };
-            }
+            *messages += &stderr.replace("gate missed: ", &format!("gate missed: `{output}`: "));
+            let missed = Vec::<MissedGate>::deserialize(&compared["missed"]).unwrap_or_default();
+            let missed: Vec<String> = missed.iter().map(ToString::to_string).collect();
             let failed = compared["error"].as_str().map(str::to_string);
             if let Some(object) = compared.as_object_mut() {
                 ["schema_version", "float", "quantized"].iter().for_each(|key| drop(object.remove(*key)));

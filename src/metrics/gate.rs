@@ -5,7 +5,8 @@ use super::metric::{Better, Figure, Metric};
 use super::prepared::Measurement;
 use crate::diag::WithHint;
 use anyhow::{Context, Result, anyhow, ensure};
-use serde::Serialize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_with::skip_serializing_none;
 use std::fmt;
 
@@ -20,9 +21,10 @@ pub struct MetricBound {
 
 /// A missed gate.
 #[skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MissedGate {
     /// The metric.
+    #[serde(deserialize_with = "named")]
     pub metric: Metric,
     /// The output; absent if no output has the metric, or if the metric has one figure for the network.
     pub tensor: Option<String>,
@@ -30,6 +32,11 @@ pub struct MissedGate {
     pub value: Option<f64>,
     /// The worst passing figure.
     pub bound: f64,
+}
+
+/// Reads the name of a metric.
+fn named<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Metric, D::Error> {
+    by_name(&String::deserialize(deserializer)?).map_err(D::Error::custom)
 }
 
 impl MetricBound {
