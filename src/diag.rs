@@ -125,9 +125,14 @@ pub fn explain_with_hint(error: &anyhow::Error) -> String {
     explain(&anyhow::anyhow!("{error:#}").hint(hint_or_general(error)))
 }
 
+/// Returns an error as one of type `E`, also if contexts or hints wrap it; `None` if it is of another type.
+pub fn as_type<E: fmt::Display + fmt::Debug + Send + Sync + 'static>(error: &anyhow::Error) -> Option<&E> {
+    error.downcast_ref().or_else(|| error.downcast_ref::<Hinted>().and_then(|hinted| as_type(&hinted.error)))
+}
+
 /// Returns whether an error is of type `E`, also if contexts or hints wrap it.
 pub fn is_of<E: fmt::Display + fmt::Debug + Send + Sync + 'static>(error: &anyhow::Error) -> bool {
-    error.is::<E>() || error.downcast_ref::<Hinted>().is_some_and(|hinted| is_of::<E>(&hinted.error))
+    as_type::<E>(error).is_some()
 }
 
 /// Returns a copy of an error's text and hint, for an error that is reported several times.

@@ -176,6 +176,7 @@ fn a_goal_that_cannot_be_reached_is_a_gate_that_writes_nothing() {
         assert_eq!(ran.code, 3, "{backend} {goal:?}: {}", ran.stderr);
         assert!(ran.stderr.contains(expected), "{}", ran.stderr);
         assert!(ran.stderr.contains(" in another precision; nothing was written"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("\nhint: relax the goal or raise --effort; "), "{}", ran.stderr);
         if goal[0] == "--target" {
             assert!(
                 ran.stderr.contains("result is cosine 0.") || ran.stderr.contains("result is cosine 1."),

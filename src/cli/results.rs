@@ -2,7 +2,7 @@
 
 use super::ErrorReport;
 use super::origin::Origin;
-use crate::diag::{Exit, count, is_of};
+use crate::diag::{Exit, as_type, count, is_of};
 use crate::export::Format;
 use crate::mixed::{Missed, Mixed};
 use crate::onnx::RunFile;
@@ -106,7 +106,7 @@ pub(super) struct CalibratedModel {
 impl CalibratedModel {
     /// Returns the report of a failed run, and `exit` updated by it.
     pub fn failed(model: String, error: &anyhow::Error, exit: Exit) -> (CalibratedModel, Exit) {
-        let missed = error.downcast_ref::<Missed>().map(|Missed(mixed, _)| (**mixed).clone());
+        let missed = as_type::<Missed>(error).map(|Missed(mixed, _)| (**mixed).clone());
         let is_quality = missed.is_some() || is_of::<Strict>(error);
         let exit = match (is_quality, exit) {
             (true, Exit::Done | Exit::Quality) => Exit::Quality,

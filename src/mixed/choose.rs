@@ -2,12 +2,12 @@
 
 use super::{Goal, MIN_SAMPLES, Missed, Mixed, Planner, Search, Task, max_analysis, max_held_out};
 use crate::calibrate::{CalibrationStatistics, SampleSet};
-use crate::diag::count;
+use crate::diag::{WithHint, count};
 use crate::simulate::Samples;
 use crate::tune::methods::bias::BIAS;
 use crate::tune::methods::of_plan;
 use crate::tune::{PlannedModel, Tuned, tune_planned};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Error, Result, ensure};
 use std::ops::Range;
 use std::time::Instant;
 
@@ -17,6 +17,9 @@ const MAX_BYTES: usize = 1 << 28;
 const MIN_APART: usize = 8;
 /// Maximum rounds if the tuned plan misses the goal.
 const MAX_ROUNDS: usize = 5;
+/// The hint of a missed goal.
+const MISSED: &str =
+    "relax the goal or raise --effort; `--keep-float 0 --verbose` prints the error of each layer alone";
 
 /// Chooses precisions for `planned`, and replaces it by the tuned plan with these precisions. Where the tuned plan
 /// misses the goal, more layers are chosen.
@@ -46,7 +49,7 @@ pub fn choose_precisions(
             break (chosen, mixed, tuned);
         }
         if round == MAX_ROUNDS || !search.can_go_on() {
-            return Err(Missed(Box::new(mixed), search.lack()).into());
+            return Err(Error::new(Missed(Box::new(mixed), search.lack())).hint(MISSED));
         }
         margin += shortfall;
         round += 1;

@@ -156,8 +156,9 @@ pub fn calibration(outcome: &Outcome, backend: &str, effort: &str) -> Vec<String
     if let Some(task) = &outcome.improved.task {
         lines.add("task", task.describe());
     }
+    let n_held_out = outcome.improved.tuning.as_ref().map(|tuned| tuned.judged.n_samples);
     for tried in &outcome.improved.methods {
-        lines.add(title(&tried.method), describe_outcome(tried));
+        lines.add(title(&tried.method), describe_outcome(tried, n_held_out));
     }
     if let Some(mixed) = &outcome.improved.mixed_precision {
         lines.add("mixed precision", describe_mixed(mixed));
@@ -264,26 +265,28 @@ pub(super) fn title(name: &str) -> &'static str {
 }
 
 /// Returns text such as `percentile:99.99 rejected: no gain; overlap 0.918 -> 0.911 (± 0.004), SQNR 23.00 -> 22.41 dB
-/// on 16 samples (1.20 s)`.
-fn describe_outcome(outcome: &MethodOutcome) -> String {
+/// on 16 held-out samples (1.20 s)`. The samples are called held-out if there are `n_held_out` of them: changes before
+/// tuning are evaluated on more samples, some of which tuning learns from.
+fn describe_outcome(outcome: &MethodOutcome, n_held_out: Option<usize>) -> String {
     let MethodOutcome { variant, reason, judged, details, seconds, .. } = outcome;
     let variant = variant.as_ref().map(|variant| format!("{variant} ")).unwrap_or_default();
     let reason = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
     let mut parts = vec![format!("{variant}{}{reason}", outcome.verdict())];
-    parts.extend(judged.as_ref().map(describe_figures));
+    parts.extend(judged.as_ref().map(|judged| describe_figures(judged, n_held_out)));
     parts.extend(details.iter().cloned());
     format!("{} ({seconds:.2} s)", parts.join("; "))
 }
 
-/// Returns text such as `overlap 0.818 -> 0.918 (± 0.004), SQNR 15.40 -> 23.00 dB on 16 samples`.
-fn describe_figures(judged: &Judged) -> String {
+/// Returns text such as `overlap 0.818 -> 0.918 (± 0.004), SQNR 15.40 -> 23.00 dB on 16 held-out samples`.
+fn describe_figures(judged: &Judged, n_held_out: Option<usize>) -> String {
     let Judged { metric, figures, deviation, task, sqnr_db: [db_before, db_after], n_samples } = judged;
     let mut parts: Vec<String> = task.iter().map(|of| describe_change(&of.metric, of.figures, of.deviation)).collect();
     parts.push(describe_change(metric, *figures, *deviation));
     if *metric != SQNR.name {
         parts.push(format!("SQNR {db_before:.2} -> {db_after:.2} dB"));
     }
-    format!("{} on {}", parts.join(", "), count(*n_samples, "sample"))
+    let unit = if Some(*n_samples) == n_held_out { "held-out sample" } else { "sample" };
+    format!("{} on {}", parts.join(", "), count(*n_samples, unit))
 }
 
 /// Returns text such as `overlap 0.818 -> 0.918 (± 0.004)`.

@@ -24,6 +24,9 @@ fn writes_model_and_sidecar_and_says_so() {
     assert!(ran.stdout.contains("\n  effort            1\n"), "{}", ran.stdout);
     assert!(ran.stdout.contains(" learned from ") && !ran.stdout.contains(" skipped"), "{}", ran.stdout);
     assert!(ran.stdout.contains("100 samples") && ran.stdout.contains("mean"), "{}", ran.stdout);
+    let line = |title: &str| ran.stdout.lines().find(|line| line.trim_start().starts_with(title)).unwrap_or_default();
+    assert!(line("equalization ").contains(" dB on 32 samples"), "{}", ran.stdout);
+    assert!(line("bias correction ").contains(" dB on 24 held-out samples"), "{}", ran.stdout);
     assert_eq!(files(folder.path()), ["digits_cnn.tensorrt.json", "digits_cnn.tensorrt.onnx"]);
 }
 
