@@ -18,7 +18,7 @@ use rayon::prelude::*;
 pub const BIAS: Method = Method {
     name: "bias",
     title: "bias correction",
-    about: "biases, to cancel the mean error of each output channel",
+    about: "biases, to cancel the mean error of each output channel, on inputs from the quantized network (empirical bias correction)",
     is_tried: |case| case.effort.level() > 0 && !case.transformer,
     waits: false,
     action: Action::Layer(hook),

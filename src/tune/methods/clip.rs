@@ -11,7 +11,7 @@ use anyhow::Result;
 pub const CLIP: Method = Method {
     name: "clip",
     title: "weight range search",
-    about: "scales of weights, to minimize the error at the layer's output",
+    about: "scales of weights, to minimize the squared error at the layer's output (weight clipping)",
     is_tried: |case| case.effort.level() > 0 && case.few_bits,
     waits: false,
     action: Action::Layer(hook),

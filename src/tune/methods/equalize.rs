@@ -15,7 +15,7 @@ use anyhow::{Context, Result, ensure};
 pub const EQUALIZE: Method = Method {
     name: "equalize",
     title: "equalization",
-    about: "channel scales between consecutive layers; the float outputs stay the same",
+    about: "channel scales between consecutive layers (cross-layer equalization); the float outputs stay the same",
     is_tried: |case| case.effort.level() > 0 && !case.transformer,
     waits: false,
     action: Action::FloatModel(propose),

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 pub const LOCAL_BIAS: Method = Method {
     name: "local-bias",
     title: "local bias correction",
-    about: "biases, to cancel the mean error of each layer alone, on inputs from the float network",
+    about: "biases, to cancel the mean error of each layer alone, on inputs from the float network (NNCF's fast bias correction)",
     is_tried: |case| case.effort.level() > 0,
     waits: false,
     action: Action::Layer(hook),

@@ -12,7 +12,7 @@ use anyhow::Result;
 pub const ROUNDING: Method = Method {
     name: "rounding",
     title: "learned rounding",
-    about: "integers of weights, to reproduce the layer's float output",
+    about: "integers of weights, to reproduce the layer's float output (GPTQ's objective, COMQ's descent; in place of AdaRound)",
     is_tried: |case| case.effort.level() == 3 || case.effort.level() > 0 && (case.rounding_matters || case.transformer),
     waits: true,
     action: Action::Layer(hook),

@@ -35,8 +35,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const SMOOTH: Method = Method {
     name: "smooth",
     title: "smoothing",
-    about: "scales and offsets of channels before the linear layers of transformers; a Mul and an Add are \
-     inserted where no node can absorb them",
+    about: "scales (SmoothQuant) and offsets (Outlier Suppression+) of channels before the linear layers of \
+     transformers; a Mul and an Add are inserted where no node can absorb them",
     is_tried: |case| case.effort.level() > 0,
     waits: false,
     action: Action::Choice(choose),
