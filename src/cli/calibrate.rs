@@ -52,19 +52,19 @@ pub struct CalibrateArgs {
     /// Folder of the results [default: the folder of each model]
     #[arg(long, value_name = "FOLDER")]
     out_dir: Option<PathBuf>,
-    /// Effort for accuracy, 0 to 3; see below
+    /// How much to search for accuracy, 0 to 3; see below
     #[arg(long, value_name = "LEVEL", default_value = "1", value_parser = effort_levels(), hide_possible_values = true)]
     effort: String,
     #[command(flatten)]
     samples: SampleArgs,
-    /// Stop once more samples change no range by a step
+    /// Stop once more samples change no range by a quantization step
     #[arg(long, conflicts_with_all = ["ranges_from", "shard", "resume"])]
     until_stable: bool,
     #[command(flatten)]
     shape: ShapeArgs,
     #[command(flatten)]
     fixed: StaticArgs,
-    /// Ranges of activations from a sidecar, cache or encodings file
+    /// Take activation ranges from a sidecar, cache or encodings file
     #[arg(long, value_name = "FILE")]
     ranges_from: Option<PathBuf>,
     /// Do not check whether other pixel values fit the network better

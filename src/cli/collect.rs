@@ -24,13 +24,13 @@ pub struct CollectArgs {
     /// Save statistics of the data in this file
     #[arg(long, value_name = "FILE", conflicts_with = "ranges_from")]
     save_stats: Option<PathBuf>,
-    /// Also save what these backends need (all: every backend)
+    /// Also save what these backends need for mqq solve (all: every backend)
     #[arg(long = "for", value_name = "NAME,…", value_delimiter = ',', requires = "save_stats", add = complete::backends())]
     backends: Vec<String>,
     /// Also save N whole samples, which `mqq solve` needs for effort 1 and above
     #[arg(long, value_name = "N", requires = "save_stats", default_value = "0", hide_default_value = true, value_parser = whole, allow_negative_numbers = true)]
     keep_samples: usize,
-    /// Use every N-th sample, starting at I (0 to N-1); write no model
+    /// Use only samples I, I+N, I+2N, … (I is 0 to N-1); write no model
     #[arg(long, value_name = "I/N", requires = "save_stats", value_parser = shard, allow_hyphen_values = true, conflicts_with_all = ["output", "out_dir", "emit", "report", "strict", "skip_existing"])]
     shard: Option<Shard>,
     /// Continue from the file of an interrupted run, if it exists

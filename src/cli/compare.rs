@@ -43,8 +43,7 @@ pub struct CompareArgs {
     report: Option<PathBuf>,
     #[command(flatten)]
     print: PrintArgs,
-    /// Also compare inner tensors of the models on a few samples, and print those to look at first; --json and --report
-    /// have all of them
+    /// Also compare tensors inside the models on a few samples, and print the worst; --json and --report have all
     #[arg(long)]
     tensors: bool,
     /// Also print the channel axis of each output, and its groups of channels

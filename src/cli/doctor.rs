@@ -38,7 +38,7 @@ pub struct DoctorArgs {
     samples: SampleArgs,
     #[command(flatten)]
     task: TaskArgs,
-    /// Tell how many samples the backend's ranges need
+    /// Find out how many samples the activation ranges need
     #[arg(long, requires_all = ["backend", "data"])]
     until_stable: bool,
     /// Write a report as .html, .md, .txt or .json

@@ -73,7 +73,7 @@ enum Command {
     /// Quantize models for a backend, with calibration data
     #[command(visible_alias = "quantize")]
     Calibrate(Box<calibrate::CalibrateArgs>),
-    /// Quantize from saved statistics of the data
+    /// Quantize from statistics of --save-stats; needs no data
     Solve(Box<solve::SolveArgs>),
     /// Show, compare or merge saved statistics
     #[command(subcommand)]
@@ -97,7 +97,7 @@ enum Command {
     Compare(Box<compare::CompareArgs>),
     /// Evaluate one model on data: accuracy with labels, else ranges and classes
     Eval(Box<eval::EvalArgs>),
-    /// Show how the quantization of two models or sidecars differs
+    /// Compare the scales and types of two quantized models or sidecars
     Diff(diff::DiffModelsArgs),
     /// Check quantized models, from mqq or another tool, against a backend's rules
     Check(check::CheckArgs),

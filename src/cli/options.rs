@@ -27,7 +27,7 @@ pub const RARE: usize = 100;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Preprocessing of images")]
 pub struct PreprocessArgs {
-    /// Preset (see `mqq presets`) or YAML file
+    /// Preprocessing: a preset (see `mqq presets`) or a YAML file
     #[arg(long, value_name = "NAME|FILE", add = complete::presets())]
     preprocess: Option<String>,
     /// none, exact[=HxW], short_side[=N], letterbox or letterbox_centered
@@ -48,13 +48,13 @@ pub struct PreprocessArgs {
     /// Factor of pixel values (0..255), such as 1/255
     #[arg(long, value_name = "X", value_parser = parse_number, allow_negative_numbers = true)]
     scale: Option<f64>,
-    /// Subtracted after the scale: one number, or one per channel
+    /// Mean, subtracted after scaling: one number, or one per channel
     #[arg(long, value_name = "X,…", value_delimiter = ',', allow_hyphen_values = true, value_parser = parse_number)]
     mean: Option<Vec<f64>>,
-    /// Divisor after the mean: one number, or one per channel
+    /// Standard deviation, the last divisor: one number, or one per channel
     #[arg(long, value_name = "X,…", value_delimiter = ',', allow_hyphen_values = true, value_parser = parse_number)]
     std: Option<Vec<f64>>,
-    /// nchw or nhwc, if the input's shape does not tell
+    /// nchw or nhwc, if the input's shape leaves it open
     #[arg(long, value_parser = option::<Layout>)]
     layout: Option<Layout>,
 }
@@ -122,10 +122,10 @@ impl PreprocessArgs {
 /// Changes of a backend's table.
 #[derive(Debug, Default, Args)]
 pub struct TableArgs {
-    /// Turn on a switch of the backend's table; repeatable
+    /// Turn on a switch of the backend (see `mqq backends`); repeatable
     #[arg(long = "switch", value_name = "NAME", display_order = RARE)]
     switches: Vec<String>,
-    /// Change a value of the backend's table, such as min_opset=17; repeatable
+    /// Override a key of the backend's table: min_opset=17; repeatable
     #[arg(long = "set", value_name = "KEY=VALUE", display_order = RARE)]
     sets: Vec<String>,
 }
@@ -281,7 +281,7 @@ fn task_help() -> String {
 pub struct TaskArgs {
     #[arg(long, value_name = "NAME", display_order = RARE, help = task_help(), add = complete::tasks())]
     task: Option<String>,
-    /// Decoding of the outputs (docs/tasks.md)
+    /// Decoding of the outputs, such as yolox (docs/tasks.md)
     #[arg(long, value_name = "NAME|FILE", display_order = RARE, add = complete::heads())]
     head: Option<String>,
 }
@@ -317,7 +317,7 @@ impl TaskArgs {
 /// The channel axes of outputs.
 #[derive(Debug, Args)]
 pub struct AxisArgs {
-    /// Channel axis of an output, if -v shows a wrong one; repeatable
+    /// Channel axis of an output if -v has it wrong: y=1; repeatable
     #[arg(long = "channel-axis", value_name = "OUTPUT=AXIS", display_order = RARE)]
     axes: Vec<String>,
 }
@@ -339,7 +339,7 @@ impl AxisArgs {
 /// Whether the written model has fixed shapes: those of the calibration.
 #[derive(Debug, Args)]
 pub struct StaticArgs {
-    /// Fix open dimensions of the written model; the batch becomes 1
+    /// Write a model with static shapes; an open batch becomes 1
     #[arg(long)]
     static_shapes: bool,
 }
@@ -369,7 +369,7 @@ pub struct SampleArgs {
 /// The number of samples that run in parallel.
 #[derive(Debug, Args)]
 pub struct ThreadArgs {
-    /// Samples run in parallel [default and maximum: all cores]
+    /// Number of threads [default and maximum: all cores]
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true, display_order = RARE)]
     threads: Option<usize>,
 }
@@ -425,9 +425,9 @@ pub struct PrintArgs {
 
 /// The goal that decides which layers get another precision than the backend's table gives them.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Precision of single layers (one goal)")]
+#[command(next_help_heading = "Mixed precision (one goal)")]
 pub struct MixedArgs {
-    /// Keep the N most sensitive layers float; 0 only measures
+    /// Keep the N most sensitive layers float; 0 only ranks the layers
     #[arg(long, value_name = "N", group = "goal", value_parser = whole, allow_negative_numbers = true)]
     keep_float: Option<usize>,
     /// Raise precision until every output has this SQNR, in dB
@@ -436,13 +436,13 @@ pub struct MixedArgs {
     /// Raise precision until each output reaches a figure: overlap=0.95
     #[arg(long, value_name = "NAME=VALUE", group = "goal", add = complete::metrics())]
     target: Option<String>,
-    /// Raise precision until at most this share of samples changes class
+    /// Raise precision until at most PERCENT of the samples change top-1 class
     #[arg(long, value_name = "PERCENT", group = "goal", value_parser = parse_number, allow_hyphen_values = true)]
     max_drop: Option<f64>,
-    /// Choose weight types with at most this many bits on average
+    /// Choose the weight type of each layer, with at most BITS bits on average
     #[arg(long, value_name = "BITS", group = "goal", value_parser = parse_number, allow_hyphen_values = true)]
     bits_budget: Option<f64>,
-    /// Precision of raised layers in the table's `mixed` [default: widest]
+    /// Precision of these layers, one of the table's `mixed` [default: widest]
     #[arg(long, value_name = "NAME", requires = "goal")]
     raise_to: Option<String>,
 }

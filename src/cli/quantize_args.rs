@@ -19,10 +19,10 @@ use std::path::PathBuf;
 pub struct QuantizeArgs {
     #[command(flatten)]
     pub select: SelectArgs,
-    /// Quantize up to these tensors; write the rest as a float tail
+    /// Quantize up to these tensors; write the rest as a float model
     #[arg(long, value_name = "TENSOR,…", value_delimiter = ',')]
     pub outputs: Vec<String>,
-    /// Formats to write besides the sidecar (see `mqq export --list`)
+    /// Also write formats of other tools (see `mqq export --list`)
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', add = complete::formats())]
     pub emit: Option<Vec<String>>,
     /// Write a report of the run as .html, .md, .txt or .json
@@ -36,20 +36,20 @@ pub struct QuantizeArgs {
     /// Store weights as integer (with DQ) or float (with Q and DQ)
     #[arg(long, value_name = "HOW", value_parser = ["integer", "float"], hide_possible_values = true)]
     weights: Option<String>,
-    /// Methods to try instead of the effort's: names, or none
+    /// Try only these methods (docs/methods.md), or none
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', add = complete::methods())]
     methods: Option<Vec<String>>,
-    /// Share of multiply-adds that rescue may leave float [default: 5]
+    /// Multiply-adds to keep float if accuracy is low [default: 5]
     #[arg(long, value_name = "PERCENT", value_parser = percent, allow_negative_numbers = true)]
     rescue: Option<f64>,
-    /// Insert no Mul or Add before layers
+    /// Insert no Mul or Add that scales or shifts channels
     #[arg(long)]
     no_insert: bool,
     #[command(flatten)]
     axes: AxisArgs,
     #[command(flatten)]
     pub task: TaskArgs,
-    /// Fail with exit code 3 on a warning, and write nothing
+    /// Treat warnings as errors: exit code 3, and nothing is written
     #[arg(long)]
     pub strict: bool,
     #[command(flatten)]

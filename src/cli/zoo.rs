@@ -37,7 +37,7 @@ pub struct ZooArgs {
     /// YAML file with the options of each model; models run side by side
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, group = "for_backends", conflicts_with_all = ["save_stats", "output", "report", "verbose"])]
     zoo: Option<PathBuf>,
-    /// Memory for the running models, as 8G [default: most of the free]
+    /// Memory of the running models, such as 8G [default: 80 % of the free memory]
     #[arg(long, value_name = "SIZE", requires = "zoo", value_parser = size)]
     memory: Option<u64>,
     /// Also write the results as JUnit XML

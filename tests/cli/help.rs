@@ -22,7 +22,7 @@ fn sections(command: &str) -> Vec<(String, Vec<String>)> {
 #[test]
 fn help_has_every_option_under_its_heading() {
     let preprocessing = "Preprocessing of images";
-    let precision = "Precision of single layers (one goal)";
+    let precision = "Mixed precision (one goal)";
     for command in ["calibrate", "compare"] {
         for (heading, options) in sections(command) {
             let expected: &[&str] = match heading.as_str() {
@@ -80,7 +80,7 @@ fn help_has_one_line_per_option() {
             "Preprocessing of images:",
             "Statistics of the data, for mqq solve:",
             "Many models:",
-            "Precision of single layers (one goal):",
+            "Mixed precision (one goal):",
         ];
         for line in headings.into_iter().flat_map(|heading| help_block(&help, heading)) {
             assert!(line.trim_start().starts_with('-'), "{command}: {line}");
