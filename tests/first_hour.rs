@@ -86,9 +86,8 @@ fn preprocessing_that_was_not_asked_for_or_has_no_effect_is_a_warning() {
     for (scale, is_far) in [("1/255", true), ("1", false)] {
         let mut command = calibrate("tensorrt", &digits(), folder.path());
         let ran = run(command.args(mean).args(["--scale", scale, "--no-preprocess-check"]));
-        let found = ran
-            .stderr
-            .contains("the mean 123.675 lies outside the scaled pixels, which are from 0 to 1.000; --scale 1");
+        let found =
+            ran.stderr.contains("the mean 123.675 is outside the range of the scaled pixels, 0 to 1.000; --scale 1");
         assert!(ran.code == 0 && found == is_far, "{scale}: {}", ran.stderr);
     }
     let ran = run(mqq().arg("presets"));
@@ -109,7 +108,7 @@ fn few_samples_for_ranges_are_a_warning() {
     for (limit, is_few) in [("15", true), ("16", false)] {
         let mut command = calibrate("tensorrt", &digits(), folder.path());
         let ran = run(command.args(["--preprocess", "half", "--limit", limit]));
-        let expected = "the ranges of the activations come from 15 samples, expected 16 or more";
+        let expected = "the ranges of the activations come from only 15 samples, expected 16 or more";
         assert!(ran.code == 0 && ran.stderr.contains(expected) == is_few, "{limit}: {}", ran.stderr);
     }
 }
@@ -121,7 +120,7 @@ fn a_table_without_a_row_for_most_of_the_work_is_a_warning() {
         let mut command = mqq();
         command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx")).args(["-b", backend]);
         let ran = run(command.arg("--out-dir").arg(folder.path()));
-        let expected = format!("8 Conv stay float, because the table of backend `{backend}` has no row for Conv\n");
+        let expected = format!("8 Conv stay float, because backend `{backend}` does not quantize Conv\n");
         assert!(ran.code == 0 && ran.stderr.contains(&expected), "{}", ran.stderr);
     }
     // Layers that the user excludes have a row.
@@ -269,7 +268,11 @@ fn open_dimensions_have_the_shape_of_the_data() {
     let ran = run(&mut command(&[]));
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(ran.stdout.contains("5 samples"), "{}", ran.stdout);
-    refused(&mut command(&["--shape", "aa=1x3x12x10"]), 1, "--shape names the input `aa`, expected one of: a, b");
+    refused(
+        &mut command(&["--shape", "aa=1x3x12x10"]),
+        1,
+        "--shape: the model has no input `aa`, expected one of: a, b",
+    );
     // An option wins, and an array of another rank says nothing.
     refused(
         &mut command(&["--shape", "a=1x3x9x9"]),

@@ -118,7 +118,7 @@ fn inspect_names_operators_that_the_engine_lacks() {
         // A wrong --shape is no open shape.
         let ran = run(mqq().arg("inspect").arg(model("Relu", is_open)).args(["--shape", "z=1x3"]));
         assert!(
-            ran.stdout.contains("cannot be calibrated: ") && ran.stdout.contains("names the input `z`"),
+            ran.stdout.contains("cannot be calibrated: ") && ran.stdout.contains("the model has no input `z`"),
             "{}",
             ran.stdout
         );
@@ -738,10 +738,10 @@ fn a_model_and_a_sidecar_of_two_runs_are_told() {
     assert!(check().contains("warning [sidecar]"), "{}", check());
     let other = fs::read(at("q.json")).unwrap();
     let said = calibrate(&["--skip-existing", "--limit", "3"]);
-    assert!(said.contains("were of two different runs") && !said.contains("skipped"), "{said}");
+    assert!(said.contains("came from two different runs") && !said.contains("skipped"), "{said}");
     assert!(calibrate(&["--skip-existing", "--limit", "3"]).contains("results exist, skipped"));
     fs::write(at("q.json"), other).unwrap();
     let said = calibrate(&["--skip-existing", "--limit", "3"]);
-    assert!(said.contains("were of two different runs") && !said.contains("skipped"), "{said}");
+    assert!(said.contains("came from two different runs") && !said.contains("skipped"), "{said}");
     assert!(!check().contains("sidecar"));
 }

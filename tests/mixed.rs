@@ -476,7 +476,7 @@ fn a_network_that_8_bits_break_gets_the_table_of_wider_types() {
     for (backend, wider) in [("qnn-htp", "qnn-htp-a16"), ("tflite", "tflite-16x8"), ("xint8", "xint8-a16")] {
         let (ran, summary, table, bytes) = quantize(backend, &[]);
         assert_eq!((ran.code, table.as_str(), summary["table"].as_str()), (0, wider, Some(wider)), "{}", ran.stderr);
-        let reason = format!("`{backend}` breaks the network (overlap 0.");
+        let reason = format!("`{backend}` destroys the accuracy (overlap 0.");
         let warning = ran.stderr.lines().find(|line| line.contains(&reason));
         let warning = warning.unwrap_or_else(|| panic!("{}", ran.stderr));
         assert!(warning.contains(&format!("--rescue 0 keeps `{backend}`")), "{warning}");

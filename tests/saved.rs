@@ -389,7 +389,12 @@ fn statistics_are_shown_and_compared() {
     assert!(with(&averaged, "ema") != with(&averaged, "max"));
     assert!(with(&averaged, "max") == with(&one, "max"));
     let ran = run(mqq().args(["stats", "show", "--observer", "auto"]).arg(&one));
-    assert!(ran.code == 2 && ran.stderr.contains("observer `auto` chooses by the errors of layers"), "{}", ran.stderr);
+    assert!(
+        ran.code == 2
+            && ran.stderr.contains("observer `auto` needs samples, expected an observer that needs only statistics"),
+        "{}",
+        ran.stderr
+    );
     let bgr = collected(folder.path(), "dark.mqqs", &model, &["--scale", "1/510"]);
     let same = json(mqq().args(["stats", "diff"]).arg(&one).arg(&one));
     assert!(same["differences"].as_array().unwrap().iter().all(|it| it["distance"] == 0.0));

@@ -166,9 +166,9 @@ fn print(report: &CheckedModel, scheme: &Scheme, args: &CheckArgs) {
         return;
     }
     let verdict = match (report.n_errors, &report.table) {
-        (0, None) => format!("keeps the rules of {}", scheme.name),
-        (0, Some(table)) => format!("keeps the rules of {table}, the table of wider types of {}", scheme.name),
-        _ => format!("breaks the rules of {}", scheme.name),
+        (0, None) => format!("passes the rules of {}", scheme.name),
+        (0, Some(table)) => format!("passes the rules of {table}, the table of wider types of {}", scheme.name),
+        _ => format!("violates the rules of {}", scheme.name),
     };
     out!(
         "{}: {verdict}: {}, {}; {} Q, {} DQ",

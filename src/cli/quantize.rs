@@ -117,7 +117,7 @@ impl Quantizing<'_> {
                 let n_left = models.len() - i - 1;
                 if n_left > 0 && !print.quiet {
                     let left = count(n_left, "model");
-                    err!("hint: {left} not tried: --keep-going continues after a model that fails");
+                    err!("hint: {left} not run: --keep-going continues after a model that fails");
                 }
                 break;
             }
@@ -273,7 +273,7 @@ fn quantize(args: &QuantizeArgs, request: &Request, paths: &RunPaths) -> Result<
     if paths.are_mixed() {
         let (model, sidecar) = (paths.output.display(), paths.sidecar.display());
         summary.warnings.push(format!(
-            "`{model}` and `{sidecar}` were of two different runs, as after a killed run: both are replaced"
+            "`{model}` and `{sidecar}` came from two different runs (perhaps a run was killed): both are replaced"
         ));
     }
     if args.strict && !summary.warnings.is_empty() {

@@ -143,7 +143,7 @@ pub(super) fn request(
     let evaluates = has_samples && (mixed.is_some() || rescue > 0.0 || has_methods);
     ensure!(
         evaluates || head == HeadRequest::default(),
-        "--task or --head is given, but nothing is evaluated, expected {}, or a goal",
+        "--task and --head have no effect, because nothing is evaluated, expected {}, or a goal",
         if has_samples { "methods with --effort 1 or more" } else { "--data" }
     );
     let activation = observer(&args.observer, &scheme.observers.activation)?;

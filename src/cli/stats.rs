@@ -106,7 +106,7 @@ fn n_bytes(path: &Path) -> Result<usize> {
 fn with_range(observer: Observer) -> Result<Observer> {
     ensure!(
         observer.choices.is_empty(),
-        "observer `{}` chooses by the errors of layers, expected an observer of the statistics alone",
+        "observer `{}` needs samples, expected an observer that needs only statistics",
         observer.name
     );
     Ok(observer)

@@ -69,7 +69,7 @@ impl Array {
             Some(DataType::Int8) => Values::I8(values(bytes, i8::from_le_bytes)),
             Some(DataType::Uint8) => Values::U8(bytes.clone()),
             Some(DataType::Bool) => Values::Bool(bytes.iter().map(|byte| *byte != 0).collect()),
-            _ => bail!("a kept input is {}, expected {TYPE_NAMES}", type_name(*data_type)),
+            _ => bail!("a saved sample is {}, expected {TYPE_NAMES}", type_name(*data_type)),
         };
         Ok(Array { shape: shape.clone(), values })
     }
@@ -226,7 +226,7 @@ pub fn samples(found: &[usize], input: &InputSpec) -> Result<(usize, Vec<usize>)
             let left_over = found[0].checked_rem(*batch).unwrap_or(found[0]);
             if left_over > 0 || *batch == 0 {
                 return Err(anyhow!(
-                    "array has {} entries along the first axis, input `{}` takes {batch} at a time: {left_over} are left over",
+                    "array has {} entries along the first axis, input `{}` takes {batch} at a time: the last batch has {left_over}",
                     found[0],
                     input.name
                 )

@@ -91,7 +91,7 @@ pub fn resolve_inputs(model: &ModelProto, shapes: &Shapes) -> Result<Vec<InputSp
         let mut known = inputs_of(graph).map(ValueInfoProto::name);
         let is_known = known.any(|input| input == name);
         let known = inputs_of(graph).map(ValueInfoProto::name);
-        ensure!(is_known, none_of(format_args!("--shape names the input `{name}`"), name, known));
+        ensure!(is_known, none_of(format_args!("--shape: the model has no input `{name}`"), name, known));
     }
     let bound = bound_symbols(graph, shapes);
     let mut inputs = Vec::new();

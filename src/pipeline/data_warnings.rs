@@ -58,7 +58,7 @@ fn warning_of_mean(preprocessing: &Preprocessing) -> Option<String> {
     let highest = HIGHEST_PIXEL * preprocessing.scale.unwrap_or(1.0 / HIGHEST_PIXEL);
     let mean = preprocessing.mean.iter().flatten().copied().find(|mean| highest > 0.0 && *mean > 2.0 * highest)?;
     let advice = if mean <= HIGHEST_PIXEL { "; --scale 1 leaves pixels from 0 to 255" } else { "" };
-    Some(format!("the mean {mean} lies outside the scaled pixels, which are from 0 to {highest:.3}{advice}"))
+    Some(format!("the mean {mean} is outside the range of the scaled pixels, 0 to {highest:.3}{advice}"))
 }
 
 /// Returns pixel values that fit the float network clearly better, if there are any. They are only advice, so a model

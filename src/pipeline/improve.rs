@@ -87,7 +87,7 @@ pub(super) fn improve(
     if let Some(undone) = whole.undone {
         improved.methods.iter_mut().filter(|outcome| outcome.accepted).for_each(|outcome| {
             (outcome.accepted, outcome.reason) =
-                (false, Some("undone together with all other changes, which make the network worse".to_string()));
+                (false, Some("all changes together make the network worse".to_string()));
         });
         (improved.observer, improved.tuning) = (None, None);
         // The unchanged plan follows from the first statistics and the table's observers.

@@ -139,7 +139,7 @@ fn with_wider(
     let prepared = prepare_file(path, &wider.scheme, &wider.outputs, &shapes);
     match prepared.and_then(|prepared| finish(path, wider, prepared, shapes, progress)) {
         Ok(mut outcome) if outcome.lowest.is_some_and(|wider| wider.figure > lowest.figure) => {
-            let reason = format!("`{table}` breaks the network ({})", lowest.spelled());
+            let reason = format!("`{table}` destroys the accuracy ({})", lowest.spelled());
             let warning =
                 format!("{reason}: `{name}`, which has wider types, is used instead; --rescue 0 keeps `{table}`");
             let graph = broken.prepared.graph.as_ref();

@@ -57,7 +57,7 @@ pub(super) fn add_warnings(
 /// Returns advice on the batch, where a batch of 1 makes matrix products too small for the table.
 fn larger_batch(graph: &GraphProto, placement: &Placement) -> Option<String> {
     placement.float_nodes.iter().find(|node| node.rule == SKIP_SMALL_MATMULS.name)?;
-    let of_one = "products of a batch of 1 are matrix-vector products";
+    let of_one = "products of a batch of 1 are matrix-vector products, which this backend leaves float";
     if let Some(input) = inputs_of(graph).find(|input| has_open_batch(input)) {
         let input = input.name();
         return Some(format!(
@@ -74,7 +74,7 @@ fn warning_of_few(samples: &SampleSet, n_samples: usize) -> Option<String> {
     let batch = samples.inputs.first().and_then(|input| input.shape.first().copied()).unwrap_or(1);
     (n_samples * batch.max(1) < MIN_RANGE_SAMPLES).then(|| {
         let n = count(n_samples, "sample");
-        format!("the ranges of the activations come from {n}, expected {MIN_RANGE_SAMPLES} or more")
+        format!("the ranges of the activations come from only {n}, expected {MIN_RANGE_SAMPLES} or more")
     })
 }
 
@@ -105,7 +105,7 @@ fn warning_of_little(model: &ModelProto, placement: &Placement, plan: &QuantPlan
     }
     let float: Vec<String> = n_by_operator.iter().map(|(op_type, n)| format!("{n} {op_type}")).collect();
     Some(format!(
-        "{found}: {} stay float, because the table of backend `{}` has no row for {}",
+        "{found}: {} stay float, because backend `{}` does not quantize {}",
         float.join(", "),
         setup.scheme.name,
         n_by_operator.into_keys().collect::<Vec<_>>().join(", ")
@@ -118,7 +118,9 @@ fn advice_on_glob(pattern: &str, graph: &GraphProto) -> Option<String> {
     let is_literal = text.len() > 2 && text.chars().all(|c| c.is_alphanumeric() || "/._-:".contains(c));
     let n = graph.node.iter().filter(|node| is_literal && node_name(node).contains(text)).count();
     match n {
-        0 => pattern.contains(".*").then(|| "patterns are globs, where `*` alone stands for any text".to_string()),
+        0 => pattern
+            .contains(".*")
+            .then(|| "patterns are globs, not regular expressions: `*` stands for any text".to_string()),
         n => Some(format!("patterns are globs: `*{text}*` matches {}", count(n, "node"))),
     }
 }

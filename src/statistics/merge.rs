@@ -103,7 +103,7 @@ pub fn mismatch(a: &SavedStatistics, b: &SavedStatistics) -> Option<String> {
         }),
         (
             tensors(a) == tensors(b) && averaged(a) == averaged(b),
-            "other observed tensors, expected the same".to_string(),
+            "statistics of other tensors, expected the same --exclude, --only, --outputs and --observer".to_string(),
         ),
     ];
     pairs.into_iter().find(|(is_same, _)| !is_same).map(|(_, text)| text)

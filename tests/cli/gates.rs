@@ -319,7 +319,7 @@ fn a_broken_rule_exits_with_4_an_unreadable_model_with_1() {
     };
     let ran = check("tensorrt", &[], &[&signed]);
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
-    assert!(ran.stdout.contains("keeps the rules of tensorrt: 0 errors"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("passes the rules of tensorrt: 0 errors"), "{}", ran.stdout);
     assert_eq!(check("onnxruntime", &["--quiet"], &[&unsigned, &signed]).stdout, "");
 
     let ran = check("tensorrt", &["--json"], &[&signed, &unsigned]);
@@ -344,10 +344,10 @@ fn a_broken_rule_exits_with_4_an_unreadable_model_with_1() {
     assert_eq!((ran.code, ran.stdout.as_str()), (1, ""));
     assert!(ran.stderr.starts_with(&format!("error: `{}`: ", bad.display())), "{}", ran.stderr);
     let ran = check("tensorrt", &["--keep-going"], &[&bad, &unsigned]);
-    assert!(ran.code == 1 && ran.stdout.contains("breaks the rules"), "{}", ran.stdout);
+    assert!(ran.code == 1 && ran.stdout.contains("violates the rules"), "{}", ran.stdout);
     assert_eq!(check("tensort", &[], &[&signed]).code, 2);
     let ran = check("tensorrt", &[], &[&repository("fixtures/digits_cnn.onnx")]);
-    let float = "breaks the rules of tensorrt: 1 error, 0 warnings; 0 Q, 0 DQ\n  error [quantized] model is float";
+    let float = "violates the rules of tensorrt: 1 error, 0 warnings; 0 Q, 0 DQ\n  error [quantized] model is float";
     assert!(ran.code == 4 && ran.stdout.contains(float), "{}", ran.stdout);
 }
 

@@ -66,7 +66,7 @@ fn one_bad_model_of_many_gives_one_error() {
     let ran = with_bad(false);
     assert_eq!((ran.code, ran.stderr.matches("error: ").count()), (1, 1));
     assert!(ran.stderr.starts_with(&format!("error: `{}`: ", bad.display())), "{}", ran.stderr);
-    let left = "\nhint: 1 model not tried: --keep-going continues after a model that fails\n";
+    let left = "\nhint: 1 model not run: --keep-going continues after a model that fails\n";
     assert!(ran.stderr.ends_with(left), "{}", ran.stderr);
     assert!(!out.exists(), "a folder is left in which nothing was written");
     let ran = with_bad(true);

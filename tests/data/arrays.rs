@@ -55,7 +55,7 @@ fn shapes_that_do_not_fit_say_what_was_expected() {
         (
             &[5, 2],
             &pair,
-            "`a.npy`: array has 5 entries along the first axis, input `x` takes 2 at a time: 1 are left over",
+            "`a.npy`: array has 5 entries along the first axis, input `x` takes 2 at a time: the last batch has 1",
         ),
         (&[0, 2], &pair, "`a.npy`: array has shape [0, 2], expected at least one sample"),
         (&[2, 3], &pair, "array has shape [2, 3], expected for input `x`: [2, 2]"),

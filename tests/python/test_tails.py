@@ -120,7 +120,7 @@ def test_a_detector_without_scores_gets_wider_types(tmp_path):
     expected, found, warnings = quantized("tflite", tmp_path, *options)
     assert sqnr_db(expected, found) > 25
     broken, lost = warnings[:2]
-    assert broken.startswith("`tflite` breaks the network (F1 0.000): `tflite-16x8`, which has wider types, is used instead")
+    assert broken.startswith("`tflite` destroys the accuracy (F1 0.000): `tflite-16x8`, which has wider types, is used instead")
     assert lost.startswith("with `tflite`, tensors `scores` (")
     *_, warnings = quantized("tflite", tmp_path, *options, "--rescue", 0)
     assert any("are far from the float ones: F1 0.000 (" in warning for warning in warnings)

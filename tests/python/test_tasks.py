@@ -1121,7 +1121,7 @@ nms: 0.5
     assert done.returncode == 1 and "head `ultraface`" in done.stderr and not output.exists()
     for options in (["--effort", "0"], ["--methods", "none"]):
         _, done = calibrate("unread", "--head", head, *options)
-        assert done.returncode == 2 and "--task or --head is given, but nothing is evaluated" in done.stderr
+        assert done.returncode == 2 and "--task and --head have no effect, because nothing is evaluated" in done.stderr
 
 
 def test_a_task_is_not_another(tmp_path):

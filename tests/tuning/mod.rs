@@ -463,7 +463,7 @@ fn what_only_samples_can_evaluate_needs_data() {
     for (extra, message) in [
         (["--methods", "bias"], "--methods without --data, expected samples to evaluate"),
         (["--rescue", "10"], "--rescue without --data, expected samples to evaluate"),
-        (["--task", "classify"], "but nothing is evaluated, expected --data, or a goal"),
+        (["--task", "classify"], "because nothing is evaluated, expected --data, or a goal"),
     ] {
         let mut command = mqq();
         command.arg("calibrate").arg(repository("fixtures/digits_old.onnx")).args(["-b", "weight-only-int8", "-o"]);

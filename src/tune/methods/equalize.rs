@@ -48,10 +48,8 @@ fn propose(context: &ModelContext) -> Result<FloatProposal> {
     let groups = (groups, skipped);
     let scales = ChannelScales::choose(setup, model, placement, groups, samples, SCALES)?;
     let (n_groups, n_skipped) = (scales.n_groups(), scales.skipped.len());
-    let (changed, chosen) = (count(n_groups, "tensor group"), count(n_samples, "sample"));
-    let unchanged =
-        if n_skipped == 0 { String::new() } else { format!("; {} left unchanged", count(n_skipped, "group")) };
-    let details = format!("channel scales of {changed}, chosen on {chosen}{unchanged}");
+    let (groups, chosen) = (count(n_groups + n_skipped, "tensor group"), count(n_samples, "sample"));
+    let details = format!("channel scales of {n_groups} of {groups}, chosen on {chosen}");
     Ok(FloatProposal {
         edits: scales.edits()?,
         scalings: scales.scalings(),
