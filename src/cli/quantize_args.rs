@@ -5,11 +5,11 @@ use super::options::{AxisArgs, MixedArgs, PrintArgs, RARE, SelectArgs, TaskArgs}
 use crate::calibrate::CalibrationOptions;
 use crate::diag::WithHint;
 use crate::heads::HeadRequest;
-use crate::observers::{self, OBSERVERS, Spelled, by_spelling, canonical};
+use crate::observers::{OBSERVERS, ObserverOptions, Spelled, by_spelling, canonical};
 use crate::onnx::inputs::Shapes;
 use crate::pipeline::Request;
 use crate::scheme::{Scheme, WeightStorage};
-use crate::tune::{self, Effort, methods};
+use crate::tune::{Effort, TuningOptions, methods};
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::ValueHint;
 use std::path::PathBuf;
@@ -102,50 +102,76 @@ pub(super) fn request(
     mut head: HeadRequest,
 ) -> Result<Request> {
     let RunData { effort: level, shapes, calibration, has_ranges, threads } = data;
-    let mixed = mixed.resolve(&mut scheme, calibration.has_samples(), &mut head)?;
-    let observer = |asked: &Option<String>, default: &str| -> Result<_> {
-        let spelling = canonical(asked.as_deref().unwrap_or(default));
-        Ok(Spelled { observer: by_spelling(&spelling)?, spelling })
-    };
+    let has_samples = calibration.has_samples();
+    let mixed = mixed.resolve(&mut scheme, has_samples, &mut head)?;
     let storage = match args.weights.as_deref() {
         Some("float") => WeightStorage::Float,
         Some(_) => WeightStorage::Integer,
         None => scheme.weight_storage,
     };
     ensure!(
-        calibration.has_samples() || has_ranges || !scheme.has_ranges(storage),
+        has_samples || has_ranges || !scheme.has_ranges(storage),
         anyhow!("--data is missing, expected samples: backend `{}` needs ranges of activations", scheme.name)
             .hint("or read ranges from a file: --ranges-from")
     );
-    let effort = Effort::of(&level).context("unknown effort")?;
+    let tune = tuning(args, &level, has_samples)?;
+    let has_methods = level != "0" && tune.methods.as_ref().is_none_or(|list| !list.is_empty());
+    let evaluates = has_samples && (mixed.is_some() || tune.rescue > 0.0 || has_methods);
+    ensure!(
+        evaluates || head == HeadRequest::default(),
+        "--task and --head have no effect, because nothing is evaluated, expected {}, or a goal",
+        if has_samples { "methods with --effort 1 or more" } else { "--data" }
+    );
+    let observers = observers(args, &level, &scheme)?;
+    Ok(Request {
+        scheme,
+        shapes,
+        outputs: args.outputs.clone(),
+        selection: args.select.resolve()?,
+        calibration,
+        ranges: None,
+        observers,
+        tune,
+        axes: args.axes.resolve()?,
+        head,
+        inserts: !args.no_insert,
+        sensitivity: args.report.is_some() && level != "0",
+        mixed,
+        storage,
+        threads,
+        wider: None,
+    })
+}
+
+/// Returns the options of tuning: those of the effort level, unless methods or the share of rescue are given.
+fn tuning(args: &QuantizeArgs, level: &str, has_samples: bool) -> Result<TuningOptions> {
+    let effort = Effort::of(level).context("unknown effort")?;
     let methods: Option<Vec<&'static str>> = match &args.methods {
         None => None,
         Some(list) => Some(methods::names(list).context("--methods")?),
     };
-    let has_samples = calibration.has_samples();
-    let ensure_evaluable = |option: &str| -> Result<()> {
+    let asked = [
+        ("--methods", methods.as_ref().is_some_and(|methods| !methods.is_empty())),
+        ("--rescue", args.rescue.is_some_and(|percent| percent > 0.0)),
+    ];
+    if let Some((option, _)) = asked.iter().find(|(_, is_asked)| *is_asked) {
         ensure!(level != "0", "{option} with --effort 0, expected 1 or more: effort 0 evaluates no samples");
         ensure!(has_samples, "{option} without --data, expected samples to evaluate");
-        Ok(())
-    };
-    if methods.as_ref().is_some_and(|methods| !methods.is_empty()) {
-        ensure_evaluable("--methods")?;
-    }
-    if args.rescue.is_some_and(|percent| percent > 0.0) {
-        ensure_evaluable("--rescue")?;
     }
     let rescue = match args.rescue {
         Some(percent) => percent / 100.0,
         None if level == "0" || methods.is_some() => 0.0,
         None => RESCUE,
     };
-    let has_methods = level != "0" && methods.as_ref().is_none_or(|list| !list.is_empty());
-    let evaluates = has_samples && (mixed.is_some() || rescue > 0.0 || has_methods);
-    ensure!(
-        evaluates || head == HeadRequest::default(),
-        "--task and --head have no effect, because nothing is evaluated, expected {}, or a goal",
-        if has_samples { "methods with --effort 1 or more" } else { "--data" }
-    );
+    Ok(TuningOptions { effort, methods, rescue })
+}
+
+/// Returns the range observers: those of the options, else those of the table.
+fn observers(args: &QuantizeArgs, level: &str, scheme: &Scheme) -> Result<ObserverOptions> {
+    let observer = |asked: &Option<String>, default: &str| -> Result<_> {
+        let spelling = canonical(asked.as_deref().unwrap_or(default));
+        Ok(Spelled { observer: by_spelling(&spelling)?, spelling })
+    };
     let activation = observer(&args.observer, &scheme.observers.activation)?;
     let weight = observer(&args.weight_observer, &scheme.observers.weight)?;
     ensure!(
@@ -158,22 +184,5 @@ pub(super) fn request(
         "observer `{}` is for activations only, expected another one for weights",
         weight.spelling
     );
-    Ok(Request {
-        scheme,
-        shapes,
-        outputs: args.outputs.clone(),
-        selection: args.select.resolve()?,
-        calibration,
-        ranges: None,
-        observers: observers::ObserverOptions { activation, is_given: args.observer.is_some(), weight },
-        tune: tune::TuningOptions { effort, methods, rescue },
-        axes: args.axes.resolve()?,
-        head,
-        inserts: !args.no_insert,
-        sensitivity: args.report.is_some() && level != "0",
-        mixed,
-        storage,
-        threads,
-        wider: None,
-    })
+    Ok(ObserverOptions { activation, is_given: args.observer.is_some(), weight })
 }
