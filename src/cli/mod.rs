@@ -33,6 +33,8 @@ mod solve;
 mod stats;
 mod zoo;
 mod zoo_file;
+mod zoo_gates;
+mod zoo_process;
 
 use crate::data;
 use crate::diag::{Exit, WithHint, hint_or_general, is_near, place_of, quoted, set_command, text_of};

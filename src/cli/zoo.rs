@@ -8,27 +8,24 @@ use super::options::PrintArgs;
 use super::print::{self, err, out};
 use super::quantize::size_of;
 use super::zoo_file::{Entry, ZooFile};
+use super::zoo_gates::gates;
+use super::zoo_process::{exit_of, program};
 use super::{ErrorReport, Failure, junit};
 use crate::data;
 use crate::diag::{Exit, WithHint, count, explain_with_hint, file_name, text_of};
 use crate::guard;
-use crate::metrics::{MetricBound, MissedGate};
 use crate::onnx::{RunFile, Staged, check_outputs};
 use crate::report;
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use clap::Args;
 use clap::ValueHint;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
-use wait4::Wait4;
 
 /// Options of runs on many models.
 #[derive(Debug, Args)]
@@ -176,7 +173,7 @@ pub(super) fn run(
         data::files(&Vec::from_iter(named), &mut |path| visit(RunFile::new(role, path)));
     };
     let _made = check_outputs(&written, of_zoo).map_err(Failure::Usage)?;
-    let (quiet, is_json) = (print.quiet, print.json);
+    let quiet = print.quiet;
     for pattern in file.unmatched(models).iter().filter(|_| !quiet) {
         err!("warning: `{}`: `{pattern}` matches no model", path.display());
     }
@@ -219,21 +216,25 @@ pub(super) fn run(
         Staged::write(junit::text(&results).as_bytes(), path)?;
     }
     let seconds = start.elapsed().as_secs_f64();
-    if is_json {
+    if print.json {
         let (threads, peak) = (zoo_run.n_threads, zoo_run.peak);
         let about = json!({ "seconds": seconds, "threads": threads, "peak_bytes": peak, "memory_bytes": memory });
-        let object = json!({ "zoo": about, "results": results });
-        print::object(object)?;
+        print::object(json!({ "zoo": about, "results": results }))?;
     } else if !quiet {
         report::table(&results, true).iter().for_each(|line| out!("{line}"));
-        let of = |status: &str| results.iter().filter(|result| result["status"] == status).count();
-        let states = ["ok", "missed", "failed", "skipped"].map(|status| format!("{} {status}", of(status)));
-        let megabytes = |bytes: u64| format!("{} MB", bytes / 1_000_000);
-        let budget = memory.map_or(String::new(), |memory| format!(" of {}", megabytes(memory)));
-        let used = format!("{}, {}{budget}", count(zoo_run.n_threads, "thread"), megabytes(zoo_run.peak));
-        out!("{}: {}; {seconds:.1} s, {used}", count(entries.len(), "model"), states.join(", "));
+        out!("{}", summary(&results, entries.len(), &zoo_run, seconds));
     }
     Ok(exit)
+}
+
+/// Returns the last line: the number of models, results by status, and the time, threads and memory of the run.
+fn summary(results: &[Value], n_models: usize, zoo: &Zoo, seconds: f64) -> String {
+    let of = |status: &str| results.iter().filter(|result| result["status"] == status).count();
+    let states = ["ok", "missed", "failed", "skipped"].map(|status| format!("{} {status}", of(status)));
+    let megabytes = |bytes: u64| format!("{} MB", bytes / 1_000_000);
+    let budget = zoo.memory.map_or(String::new(), |memory| format!(" of {}", megabytes(memory)));
+    let used = format!("{}, {}{budget}", count(zoo.n_threads, "thread"), megabytes(zoo.peak));
+    format!("{}: {}; {seconds:.1} s, {used}", count(n_models, "model"), states.join(", "))
 }
 
 /// Returns an error if two models would write the same results.
@@ -375,116 +376,11 @@ fn with_model(mut object: Value, model: &str) -> Value {
     object
 }
 
-/// Compares the quantized model of `result` with the float model, and adds the figures and missed gates to `result`.
-fn gates(entry: &Entry, result: &mut Value, threads: &str, process: &AtomicU32, messages: &mut String) -> Exit {
-    let is_there = matches!(result["status"].as_str(), Some("ok" | "skipped"));
-    let Some(output) = result["output"].as_str().filter(|_| is_there) else { return Exit::Done };
-    let mut command: Vec<String> =
-        ["compare", &entry.model.display().to_string(), output, threads].map(str::to_string).into();
-    command.extend(arguments(&entry.compare));
-    command.extend(entry.gates.iter().map(|gate| format!("--fail-under={gate}")));
-    let (status, error, exit) = match program(&command, process) {
-        Ok(ProgramRan { json: Some(mut compared), stderr, status, .. }) => {
-            *messages += &stderr.replace("gate missed: ", &format!("gate missed: `{output}`: "));
-            let missed = Vec::<MissedGate>::deserialize(&compared["missed"]).unwrap_or_default();
-            let missed: Vec<String> = missed.iter().map(ToString::to_string).collect();
-            let failed = compared["error"].as_str().map(str::to_string);
-            if let Some(object) = compared.as_object_mut() {
-                ["schema_version", "float", "quantized"].iter().for_each(|key| drop(object.remove(*key)));
-            }
-            if failed.is_none() {
-                result["gates"] = Value::Array(gate_figures(entry, &compared));
-            }
-            result["compared"] = compared;
-            match (exit_of(status), failed) {
-                (Exit::Done, _) => return Exit::Done,
-                (Exit::Quality, _) => ("missed", missed.join("; "), Exit::Quality),
-                (exit, failed) => ("failed", failed.unwrap_or_default(), exit),
-            }
-        }
-        Ok(ProgramRan { json: None, status, .. }) => {
-            ("failed", format!("`{output}`: compare ended early: {status}"), Exit::Failed)
-        }
-        Err(error) => ("failed", text_of(&error), Exit::Failed),
-    };
-    (result["status"], result["error"]) = (json!(status), json!(error));
-    if status == "missed" {
-        result["hint"] = json!("`mqq compare --tensors` shows which tensors lose most; docs/troubleshooting.md");
-    }
-    exit
-}
-
-/// Returns the gates of a model, each with the worst figure of all outputs, if it was measured.
-fn gate_figures(entry: &Entry, compared: &Value) -> Vec<Value> {
-    let of_gate = |MetricBound { metric, bound }: MetricBound| {
-        let outputs = compared["outputs"].as_array().into_iter().flatten();
-        let figures = outputs.chain([&compared["task"]]).filter_map(|it| it["metrics"][metric.name].as_f64());
-        let value = figures.reduce(|a, b| metric.worse(a, b));
-        let mut gate = json!({ "metric": metric, "bound": bound });
-        if let Some(value) = value {
-            gate["value"] = json!(value);
-        }
-        gate
-    };
-    entry.gates.iter().filter_map(|gate| MetricBound::parse(gate).ok()).map(of_gate).collect()
-}
-
-/// The outcome of a process.
-struct ProgramRan {
-    status: ExitStatus,
-    json: Option<Value>,
-    stderr: String,
-    /// Peak memory, in bytes.
-    peak: u64,
-}
-
-/// Runs the program with `--json`. `process` holds the ID of the process while it runs.
-fn program(arguments: &[String], process: &AtomicU32) -> Result<ProgramRan> {
-    let program = std::env::current_exe().context("the program does not know its own path")?;
-    let mut command = Command::new(program);
-    command.args(arguments).args(["--json", "--quiet"]);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().context("a run for one model cannot be started")?;
-    let id = child.id();
-    guard::add_process(id);
-    process.store(id, Ordering::Relaxed);
-    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let (stdout, stderr) = std::thread::scope(|scope| {
-        let stderr = scope.spawn(|| everything(stderr));
-        (everything(stdout), stderr.join().unwrap_or_default())
-    });
-    let ended = child.wait4();
-    process.store(0, Ordering::Relaxed);
-    guard::forget_process(id);
-    let ended = ended.context("the exit status of a run for one model is not known")?;
-    Ok(ProgramRan {
-        status: ended.status,
-        json: serde_json::from_slice(&stdout).ok(),
-        stderr: String::from_utf8_lossy(&stderr).into_owned(),
-        peak: ended.rusage.maxrss,
-    })
-}
-
-/// Returns all bytes of a pipe, or those before the first error.
-fn everything(pipe: Option<impl Read>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
-    bytes
-}
-
 /// Returns the exit code of two processes together: a failure outranks a missed gate.
 fn worse(one: Exit, other: Exit) -> Exit {
     match (one, other) {
         (Exit::Done, exit) | (exit, Exit::Done) => exit,
         (Exit::Quality, Exit::Quality) => Exit::Quality,
-        _ => Exit::Failed,
-    }
-}
-
-fn exit_of(status: ExitStatus) -> Exit {
-    match status.code() {
-        Some(0) => Exit::Done,
-        Some(3) => Exit::Quality,
         _ => Exit::Failed,
     }
 }
