@@ -3,10 +3,10 @@
 
 use super::{CalibrationOptions, Use};
 use crate::aligned::give_free_memory_back;
-use crate::data::{Array, Dataset, Sample, ShapeRange, Values};
+use crate::data::{Array, Dataset, Sample, Values};
 use crate::diag::{WithHint, text_of};
 use crate::engine::{Parsed, Value};
-use crate::onnx::inputs::{InputSpec, Shapes, close_given};
+use crate::onnx::inputs::{InputSpec, ShapeRange, Shapes, close_given};
 use crate::progress::Progress;
 use crate::statistics::SavedStatistics;
 use anyhow::{Result, anyhow};

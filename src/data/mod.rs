@@ -36,14 +36,13 @@ pub use preprocess::{Color, Crop, Filter, Layout, Preprocessing, parse_number, p
 pub use presets::{PRESETS, Preset};
 pub use recipe::same_preprocessing;
 pub use resize::Resize;
-pub use sample_shapes::ShapeRange;
 pub use shapes::{SeenShapes, add_shapes};
 pub use sources::{BadEntries, ensure_found, files, is_data};
 pub use spread::spread;
 pub use trial::{FittedImage, ImageTrial, PixelValues};
 
 use crate::diag::{WithHint, copy_of, count, hint_of};
-use crate::onnx::inputs::InputSpec;
+use crate::onnx::inputs::{InputSpec, ShapeRange};
 use anyhow::{Context, Result, anyhow, ensure};
 use columns::{ArrayFile, Cache};
 use image_cache::ImageCache;

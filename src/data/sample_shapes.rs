@@ -1,19 +1,8 @@
 //! The shapes of samples, if samples have several.
 
-use crate::onnx::inputs::InputShapes;
+use crate::onnx::inputs::{InputShapes, ShapeRange};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// The range of shapes of an input over the samples.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ShapeRange {
-    /// Number of different shapes.
-    pub n_shapes: usize,
-    /// The shape with the fewest elements.
-    pub smallest: Vec<usize>,
-    /// The shape with the most elements.
-    pub largest: Vec<usize>,
-}
 
 /// The shape of each sample. Memory is some bytes for each run of samples with the same shape.
 #[derive(Default)]

@@ -3,6 +3,7 @@
 use super::proto::{Dimension, GraphProto, ModelProto, TensorShapeProto, ValueInfoProto};
 use crate::diag::{WithHint, none_of};
 use anyhow::{Context, Error, Result, anyhow, ensure};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -11,6 +12,17 @@ pub type Shapes = BTreeMap<String, Vec<usize>>;
 
 /// Shapes of one sample, one per input, in the order of the inputs.
 pub type InputShapes = Vec<Vec<usize>>;
+
+/// The range of an input's shapes over the samples.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ShapeRange {
+    /// Number of different shapes.
+    pub n_shapes: usize,
+    /// The shape with the fewest elements.
+    pub smallest: Vec<usize>,
+    /// The shape with the most elements.
+    pub largest: Vec<usize>,
+}
 
 /// An input of the model.
 #[derive(Debug, Clone, PartialEq)]

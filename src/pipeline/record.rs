@@ -2,7 +2,6 @@
 
 use super::{Improved, Request};
 use crate::calibrate::{CalibrationStatistics, SampleSet};
-use crate::data::ShapeRange;
 use crate::diag::file_name;
 use crate::observers::AUTO;
 use crate::onnx::inputs::resolve_inputs;
@@ -11,9 +10,7 @@ use crate::onnx::sha256;
 use crate::plan::PlannedActivation;
 use crate::prepare::{Change, PreparedGraph};
 use crate::quant::Range;
-use crate::sidecar::{
-    CalibrationRecord, HistogramRecord, InputRecord, ModelRecord, RangesFrom, Record, ShapesRecord, Sidecar,
-};
+use crate::sidecar::{CalibrationRecord, HistogramRecord, InputRecord, ModelRecord, RangesFrom, Record, Sidecar};
 use crate::statistics::TensorStatistics;
 use crate::tune::{PlannedModel, Setup};
 use anyhow::Result;
@@ -95,8 +92,7 @@ fn about_data(
     let shapes = setup.samples.and_then(SampleSet::input_shapes).unwrap_or_default();
     let inputs = inputs.into_iter().enumerate().map(|(position, input)| {
         let several = shapes.get(position).filter(|shapes| shapes.n_shapes > 1).cloned();
-        let record = |ShapeRange { n_shapes, smallest, largest }| ShapesRecord { n_shapes, smallest, largest };
-        InputRecord { name: input.name, shape: input.shape, shapes: several.map(record) }
+        InputRecord { name: input.name, shape: input.shape, shapes: several }
     });
     Ok(CalibrationRecord {
         n_samples: calibration.n_samples,

@@ -14,8 +14,7 @@ mod schema;
 pub use record::Record;
 pub use schema::{
     CalibrationRecord, Encoding, FloatNodeRecord, GraphRecord, HistogramRecord, InputRecord, ModelRecord, NodeRecord,
-    OneOrMany, Producer, QuantizedRecord, RangesFrom, SCHEMA_VERSION, SchemeRecord, ShapesRecord, Sidecar,
-    TuningRecord,
+    OneOrMany, Producer, QuantizedRecord, RangesFrom, SCHEMA_VERSION, SchemeRecord, Sidecar, TuningRecord,
 };
 
 /// Name of the sidecar as a format, in the export lists of tables and for files that ranges are read from. It is always

@@ -3,6 +3,7 @@
 use crate::metrics::OutputGroups;
 use crate::mixed::{LayerSensitivity, Mixed};
 use crate::onnx::edit::{ModelEdit, NewBias};
+use crate::onnx::inputs::ShapeRange;
 use crate::tune::{EvaluatedTask, Judged, MethodOutcome, TensorErrors};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
@@ -164,18 +165,7 @@ pub struct InputRecord {
     /// Shape during calibration; the shape of the largest sample if shapes differ.
     pub shape: Vec<usize>,
     /// Range of the input's shapes over the samples; absent if all samples have one shape.
-    pub shapes: Option<ShapesRecord>,
-}
-
-/// The range of an input's shapes over the samples.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ShapesRecord {
-    /// Number of different shapes.
-    pub n_shapes: usize,
-    /// The shape with the fewest elements.
-    pub smallest: Vec<usize>,
-    /// The shape with the most elements.
-    pub largest: Vec<usize>,
+    pub shapes: Option<ShapeRange>,
 }
 
 /// One value, or a list along an axis.
