@@ -78,7 +78,7 @@ fn warning_of_few(samples: &SampleSet, n_samples: usize) -> Option<String> {
     })
 }
 
-/// Returns a warning where few of the multiply-adds are in quantized nodes. It names the operators without a row if most
+/// Returns a warning if few of the multiply-adds are in quantized nodes. It names the operators without a row if most
 /// of the multiply-adds are in these.
 fn warning_of_little(model: &ModelProto, placement: &Placement, plan: &QuantPlan, setup: Setup) -> Option<String> {
     let nodes = &model.graph.as_ref()?.node;
