@@ -162,8 +162,9 @@ fn ensure_one_number(columns: &[Column], inputs: &[InputSpec]) -> Result<()> {
 
 fn read_message(path: &Path, sample: usize, n_samples: usize) -> Result<(DataType, Bytes)> {
     let (message, element) = pb::read(path)?;
-    let n_values = tensor::shape(&message)?.iter().product::<usize>() / n_samples;
-    Ok((element, pb::slice(&message, element, sample * n_values, n_values)))
+    let bytes = tensor::raw_bytes(&message)?;
+    let n_bytes = bytes.len() / n_samples;
+    Ok((element, bytes.slice(sample * n_bytes..(sample + 1) * n_bytes)))
 }
 
 fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {

@@ -175,12 +175,12 @@ fn broken_files_are_named() {
         (
             "a.pb",
             TensorProto { data_type: Some(8), ..Default::default() }.encode_to_vec(),
-            "tensor holds string, expected numbers or booleans",
+            "has the element type string, expected numbers or booleans",
         ),
         (
             "a.pb",
             TensorProto { dims: vec![9], ..from_f32("x", &[1], &[1.0]).unwrap() }.encode_to_vec(),
-            "tensor holds 1 value, expected 9 for its shape [9]",
+            "holds 1 value, expected 9 for its shape",
         ),
     ];
     for (name, bytes, expected) in cases {
