@@ -62,7 +62,7 @@ struct CheckedModel {
 
 /// Runs the command.
 pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
-    let (scheme, wider) = args.backend.changes.tables(&args.backend.backend)?;
+    let (scheme, wider) = args.backend.tables()?;
     check_models(&args.models, DataOption::HasNot).map_err(Failure::Usage)?;
     if !args.keep_going {
         args.models.iter().try_for_each(|model| ensure_readable(model))?;

@@ -56,7 +56,7 @@ pub struct DoctorArgs {
 /// Runs the command.
 pub(super) fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
     check_models([&args.model], DataOption::Has).map_err(Failure::Usage)?;
-    let tables = args.target.resolve()?;
+    let tables = args.target.tables()?;
     let preprocessing = args.preprocess.resolve()?;
     check_report(args.report.as_deref()).map_err(Failure::Usage)?;
     let request = DoctorRequest {

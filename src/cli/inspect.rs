@@ -70,7 +70,7 @@ struct Inspection {
 /// Runs the command.
 pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
     check_models([&args.model], DataOption::HasNot).map_err(Failure::Usage)?;
-    let (scheme, wider) = args.target.resolve()?;
+    let (scheme, wider) = args.target.tables()?;
     let shapes = args.shape.resolve().map_err(Failure::Usage)?;
     let selection = args.select.resolve().map_err(Failure::Usage)?;
     ensure_readable(&args.model)?;

@@ -159,15 +159,25 @@ fn table_files<'a>(backends: impl IntoIterator<Item = &'a String>) -> Vec<RunFil
 pub struct BackendArgs {
     /// Target: a backend (see `mqq backends`) or a YAML table
     #[arg(long, short, value_name = "NAME|FILE", add = complete::backends())]
-    pub backend: String,
+    backend: String,
     #[command(flatten)]
-    pub(super) changes: TableArgs,
+    changes: TableArgs,
 }
 
 impl BackendArgs {
     /// Returns the files of the backend's table.
     pub fn files(&self) -> Vec<RunFile> {
         table_files([&self.backend])
+    }
+
+    /// Returns the backend's table.
+    pub(super) fn table(&self) -> Result<Scheme, Failure> {
+        self.changes.table(&self.backend)
+    }
+
+    /// Returns the backend's table and the table of wider types that may replace it.
+    pub(super) fn tables(&self) -> Result<(Scheme, Option<Scheme>), Failure> {
+        self.changes.tables(&self.backend)
     }
 }
 
@@ -193,7 +203,7 @@ impl OptionalBackendArgs {
 
     /// Returns the backend's table and the table of wider types that may replace it. Without a backend, the first is
     /// [`ANY_BACKEND`]'s table.
-    pub(super) fn resolve(&self) -> Result<(Scheme, Option<Scheme>), Failure> {
+    pub(super) fn tables(&self) -> Result<(Scheme, Option<Scheme>), Failure> {
         self.changes.tables(self.backend.as_deref().unwrap_or(ANY_BACKEND))
     }
 }

@@ -49,7 +49,7 @@ struct PrepareReport {
 
 /// Runs the command.
 pub(super) fn run(args: &PrepareArgs) -> Result<Exit, Failure> {
-    let mut scheme = args.fixed.apply(args.backend.changes.table(&args.backend.backend)?);
+    let mut scheme = args.fixed.apply(args.backend.table()?);
     let shapes = args.shape.resolve().map_err(Failure::Usage)?;
     check_models([&args.model], DataOption::HasNot).map_err(Failure::Usage)?;
     ensure_onnx(&args.output).map_err(Failure::Usage)?;
