@@ -1,13 +1,14 @@
 //! `mqq doctor`: examines a model and its data before quantization.
 
 use super::Failure;
+use super::evaluation_args::RunSampleArgs;
 use super::files::{DataOption, check_models, check_report, ensure_readable, write_report};
-use super::options::{OptionalBackendArgs, PreprocessArgs, PrintArgs, SampleArgs, SelectArgs, ShapeArgs, TaskArgs};
+use super::options::{OptionalBackendArgs, PreprocessArgs, PrintArgs, SelectArgs};
 use super::print::{self, Bar, out};
 use crate::data;
 use crate::diag::Exit;
 use crate::onnx::{RunFile, check_outputs};
-use crate::pipeline::{DoctorRequest, SampleData, doctor};
+use crate::pipeline::{DoctorRequest, doctor};
 use crate::report::{self, DoctorReport, Verbosity};
 use clap::ValueHint;
 use std::path::PathBuf;
@@ -33,11 +34,7 @@ pub struct DoctorArgs {
     #[command(flatten)]
     select: SelectArgs,
     #[command(flatten)]
-    shape: ShapeArgs,
-    #[command(flatten)]
-    samples: SampleArgs,
-    #[command(flatten)]
-    task: TaskArgs,
+    samples: RunSampleArgs,
     /// Find out how many samples the activation ranges need
     #[arg(long, requires_all = ["backend", "data"])]
     until_stable: bool,
@@ -61,16 +58,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
     check_report(args.report.as_deref()).map_err(Failure::Usage)?;
     let request = DoctorRequest {
         model: &args.model,
-        data: SampleData {
-            sources: &args.data,
-            preprocessing,
-            limit: args.samples.limit,
-            shapes: args.shape.resolve().map_err(Failure::Usage)?,
-            labels: None,
-            boxes: None,
-            head: args.task.resolve()?,
-            threads: args.samples.threads.n(),
-        },
+        data: args.samples.resolve(&args.data, preprocessing)?,
         tables,
         has_backend: args.target.backend.is_some(),
         until_stable: args.until_stable,
@@ -84,7 +72,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
         model.into_iter().for_each(&mut *visit);
         data::files(&args.data, &mut |path| visit(RunFile::new("calibration data", path)));
         let files = args.target.files().into_iter().chain(args.preprocess.file());
-        files.chain(args.task.file()).for_each(visit);
+        files.chain(args.samples.file()).for_each(visit);
     };
     let _made = check_outputs(&written, read).map_err(Failure::Usage)?;
     let quiet = args.print.quiet;

@@ -1,13 +1,52 @@
-//! Options that `mqq compare` and `mqq eval` share: the data, its labels, and their use.
+//! Options that `mqq compare`, `mqq eval` and `mqq doctor` share: the data, its labels, and their use.
 
 use super::Failure;
 use super::options::{PreprocessArgs, SampleArgs, ShapeArgs, TaskArgs};
-use crate::data::{self, BoxLabels, Labels};
+use crate::data::{self, BoxLabels, Labels, Preprocessing};
 use crate::onnx::RunFile;
 use crate::pipeline::SampleData;
 use anyhow::Result;
 use clap::ValueHint;
 use std::path::{Path, PathBuf};
+
+/// The use of samples that run without quantization.
+#[derive(Debug, clap::Args)]
+pub struct RunSampleArgs {
+    #[command(flatten)]
+    shape: ShapeArgs,
+    #[command(flatten)]
+    samples: SampleArgs,
+    #[command(flatten)]
+    task: TaskArgs,
+}
+
+impl RunSampleArgs {
+    /// Returns the samples of `sources`, without labels.
+    ///
+    /// # Errors
+    /// If an option or the file of a head is invalid.
+    pub(super) fn resolve<'a>(
+        &self,
+        sources: &'a [String],
+        preprocessing: Preprocessing,
+    ) -> Result<SampleData<'a>, Failure> {
+        Ok(SampleData {
+            sources,
+            preprocessing,
+            limit: self.samples.limit,
+            shapes: self.shape.resolve().map_err(Failure::Usage)?,
+            labels: None,
+            boxes: None,
+            head: self.task.resolve()?,
+            threads: self.samples.threads.n(),
+        })
+    }
+
+    /// Returns the head's file; `None` for a built-in head.
+    pub fn file(&self) -> Option<RunFile> {
+        self.task.file()
+    }
+}
 
 /// Evaluation data, and the options of its use.
 #[derive(Debug, clap::Args)]
@@ -19,11 +58,7 @@ pub struct EvaluationArgs {
     #[arg(long, value_name = "FILE|folders")]
     pub labels: Option<PathBuf>,
     #[command(flatten)]
-    shape: ShapeArgs,
-    #[command(flatten)]
-    samples: SampleArgs,
-    #[command(flatten)]
-    task: TaskArgs,
+    samples: RunSampleArgs,
 }
 
 impl EvaluationArgs {
@@ -37,20 +72,8 @@ impl EvaluationArgs {
         preprocess: &PreprocessArgs,
         model: &Path,
     ) -> Result<(SampleData<'_>, Option<PathBuf>), Failure> {
-        let shapes = self.shape.resolve().map_err(Failure::Usage)?;
-        let head = self.task.resolve()?;
         let (preprocessing, sidecar) = preprocess.resolve_for(model)?;
-        let data = SampleData {
-            sources: &self.data,
-            preprocessing,
-            limit: self.samples.limit,
-            shapes,
-            labels: None,
-            boxes: None,
-            head,
-            threads: self.samples.threads.n(),
-        };
-        Ok((data, sidecar))
+        Ok((self.samples.resolve(&self.data, preprocessing)?, sidecar))
     }
 
     /// Reads the labels into `data`, and checks that the data exists.
@@ -66,7 +89,7 @@ impl EvaluationArgs {
     pub fn files(&self, visit: &mut dyn FnMut(RunFile)) {
         data::files(&self.data, &mut |path| visit(RunFile::new("evaluation data", path)));
         let labels = self.labels.iter().map(|path| RunFile::new("labels", path));
-        labels.chain(self.task.file()).for_each(visit);
+        labels.chain(self.samples.file()).for_each(visit);
     }
 }
 
