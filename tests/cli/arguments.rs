@@ -237,6 +237,18 @@ fn an_output_of_another_format_is_refused() {
 }
 
 #[test]
+fn changes_of_a_table_need_its_backend() {
+    let commands: [&[&str]; 3] = [&["inspect", "m.onnx"], &["doctor", "m.onnx"], &["backends"]];
+    for command in commands {
+        for change in [["--switch", "full-range-weights"], ["--set", "min_opset=17"]] {
+            let ran = run(mqq().args(command).args(change));
+            let is_refused = ran.stderr.starts_with("error: the following required arguments were not provided:\n");
+            assert!(ran.code == 2 && is_refused && ran.stderr.contains("<NAME|FILE>"), "{command:?}: {}", ran.stderr);
+        }
+    }
+}
+
+#[test]
 fn a_folder_in_place_of_a_model_has_the_hint_of_data() {
     let (model, folder) = (repository("fixtures/digits_cnn.onnx"), repository("calib_data/calib"));
     let ran = run(mqq().arg("calibrate").args([&model, &folder]).args(["-b", "tensorrt"]));
