@@ -5,16 +5,18 @@ use super::files::{DataOption, check_models, check_report, ensure_readable, writ
 use super::options::{AxisArgs, PreprocessArgs, PrintArgs};
 use super::print::{self, Bar, err, out};
 use super::{Failure, complete};
+use crate::backends;
 use crate::data::parse_number;
 use crate::diag::{Exit, file_name};
 use crate::metrics::{COCO_MAP, METRICS, Metric, MetricBound, MissedGate, SQNR, TOP1, TOP1_DROP};
 use crate::onnx::{RunFile, check_outputs};
 use crate::pipeline::{CompareRequest, Comparison, compare};
 use crate::report::{self, ComparedModels, Document, OutputReport, TaskReport, TensorsReport};
+use crate::scheme::FLOAT;
 use crate::sidecar::Sidecar;
 use anyhow::{Context, Result};
 use clap::ValueHint;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Arguments of `mqq compare`.
 #[derive(Debug, clap::Args)]
@@ -109,7 +111,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
         missed: compared.missed(&gates),
         outputs: report::outputs(&compared),
         task: report::task(&compared),
-        tensors: compared.tensors.as_ref().map(report::tensors),
+        tensors: compared.tensors.as_ref().map(|tensors| report::tensors(tensors, may_keep_float(&args.quantized))),
         compared: &compared,
     };
     match args.print.json {
@@ -125,6 +127,14 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
     let unlabeled = if args.data.labels.is_none() { OF_LABELS } else { &[] };
     print::missed(&results.missed, results.task.is_some(), unlabeled);
     Ok(if results.missed.is_empty() { Exit::Done } else { Exit::Quality })
+}
+
+/// Whether mixed precision may leave layers float in the table of the quantized model's sidecar; also if the table is not
+/// known.
+fn may_keep_float(quantized: &Path) -> bool {
+    let sidecar = Sidecar::beside(quantized).filter(|sidecar| sidecar.is_sidecar_of(quantized));
+    let table = sidecar.and_then(|sidecar| backends::resolve(&sidecar.scheme.backend).ok());
+    table.is_none_or(|table| table.mixed.contains_key(FLOAT))
 }
 
 /// The results of a comparison, for JSON, text and documents.

@@ -22,7 +22,7 @@ mod task;
 pub use choose::choose_precisions;
 pub use goal::{Bounded, Goal, RESCUE, Wanted};
 pub use report::{ChosenLayer, CurvePoint, LayerSensitivity, Missed, Mixed};
-pub use rescue::rescue;
+pub use rescue::{Rescued, rescue};
 pub use sensitivity::layer_sensitivity;
 pub use task::Task;
 

@@ -47,18 +47,32 @@ struct LayerGroup {
     error: f64,
 }
 
+/// The result of [`rescue`].
+#[derive(Debug, Default)]
+pub struct Rescued {
+    /// The outcome; absent where rescue does not apply.
+    pub outcome: Option<MethodOutcome>,
+    /// For a table without wider types: the layers with most of the error, and possible remedies.
+    pub advice: Option<String>,
+}
+
+impl Rescued {
+    fn by(outcome: MethodOutcome) -> Rescued {
+        Rescued { outcome: Some(outcome), advice: None }
+    }
+}
+
 /// Promotes the layers of `planned` that cause most of the error to float, or to the widest types of a table without
 /// float. Together these layers have at most the option's share of the network's multiply-adds, and held-out samples
-/// must accept them. Returns `None` where rescue does not apply, or the network is near the float one, by `known` or as
-/// measured. For a table without wider types a warning names the layers. Warns where the network cannot be run node by
-/// node.
+/// must accept them. There is no outcome where rescue does not apply, or the network is near the float one, by `known` or
+/// as measured. Warns where the network cannot be run node by node.
 pub fn rescue(
     setup: Setup,
     observers: Observers,
     planned: &mut PlannedModel,
     calibration: &mut CalibrationStatistics,
     known: Option<&Evaluation>,
-) -> Option<MethodOutcome> {
+) -> Rescued {
     let has_samples = setup.samples.is_some_and(|samples| samples.by_content().len() >= MIN_SAMPLES);
     let measured = known.and_then(|known| known.reference.measured.as_ref());
     let is_fine = measured.is_some_and(|plan| plan.measured.overlap().is_none_or(|overlap| overlap >= FINE));
@@ -68,14 +82,15 @@ pub fn rescue(
         || setup.has_given_ranges
         || is_fine
     {
-        return None;
+        return Rescued::default();
     }
     let start = Instant::now();
-    let outcome = attempt(setup, observers, planned, calibration).unwrap_or_else(|error| {
+    let rescued = attempt(setup, observers, planned, calibration).unwrap_or_else(|error| {
         planned.warnings.push(format!("rescue skipped: {error:#}"));
-        Some(MethodOutcome::skipped(RESCUE, format!("{error:#}")))
+        Rescued::by(MethodOutcome::skipped(RESCUE, format!("{error:#}")))
     });
-    outcome.map(|outcome| MethodOutcome { seconds: start.elapsed().as_secs_f64(), ..outcome })
+    let seconds = start.elapsed().as_secs_f64();
+    Rescued { outcome: rescued.outcome.map(|outcome| MethodOutcome { seconds, ..outcome }), ..rescued }
 }
 
 fn attempt(
@@ -83,22 +98,20 @@ fn attempt(
     observers: Observers,
     planned: &mut PlannedModel,
     calibration: &mut CalibrationStatistics,
-) -> Result<Option<MethodOutcome>> {
+) -> Result<Rescued> {
     let goal = Goal::rescue(100.0 * setup.options.rescue);
     let wider = rescue_precision(setup.scheme);
     let wanted = Wanted { goal, precisions: vec![wider.clone().unwrap_or_else(|| FLOAT.to_string())] };
     let task = Task { wanted: &wanted, setup, observers, given: None, known: None };
     let mut search = begin(task, planned, calibration)?.0;
     let before = search.on_held_out.clone();
-    let Some(lacked) = lacks(&before).filter(|lacked| *lacked > 1.0 - FINE) else { return Ok(None) };
+    let Some(lacked) = lacks(&before).filter(|lacked| *lacked > 1.0 - FINE) else { return Ok(Rescued::default()) };
     let Some(precision) = wider else {
         if setup.scheme.wider.is_some() && lacked > 1.0 - BROKEN {
             // Later, the table of wider types replaces this table.
-            return Ok(None);
+            return Ok(Rescued::default());
         }
-        let warning = warning(&mut search, setup.scheme, lacked)?;
-        planned.warnings.push(warning);
-        return Ok(None);
+        return Ok(Rescued { outcome: None, advice: Some(advice(&mut search, setup.scheme)?) });
     };
     let mut promotions = Promotions::new(&mut search, precision, setup);
     promotions.try_products()?;
@@ -107,7 +120,7 @@ fn attempt(
     let details = promotions.details;
     if !search.has_chosen() {
         let reason = "the error is not concentrated in a few layers".to_string();
-        return Ok(Some(MethodOutcome::skipped(RESCUE, reason)));
+        return Ok(Rescued::by(MethodOutcome::skipped(RESCUE, reason)));
     }
     search.hold_out()?;
     let gain = Gain::of(&before, &search.on_held_out);
@@ -117,7 +130,7 @@ fn attempt(
         planned.replan((chosen.plan, chosen.warnings));
         planned.placement = chosen.placement;
     }
-    Ok(Some(MethodOutcome { details, ..outcome }))
+    Ok(Rescued::by(MethodOutcome { details, ..outcome }))
 }
 
 /// Layers that are promoted one group after the other.
@@ -238,8 +251,8 @@ fn lacks(measured: &Measurement) -> Option<f64> {
     measured.overlap().map(|overlap| 1.0 - overlap)
 }
 
-/// Returns the warning for a target without wider types: the layers with most of the error, and possible remedies.
-fn warning(search: &mut Search, scheme: &Scheme, lacked: f64) -> Result<String> {
+/// Returns the layers with most of the error, and possible remedies, for a target without wider types.
+fn advice(search: &mut Search, scheme: &Scheme) -> Result<String> {
     let groups = search.heaviest()?;
     let total: f64 = groups.iter().map(|group| group.error).sum();
     let is_large = |group: &&LayerGroup| group.layers.len() == 1 && group.error > LEAST_SHARE * total;
@@ -256,8 +269,7 @@ fn warning(search: &mut Search, scheme: &Scheme, lacked: f64) -> Result<String> 
         false => format!("the layers with most of the error are {}", layers.join(", ")),
     };
     Ok(format!(
-        "overlap {:.3} on held-out samples, below {FINE}: {named}; `{name}` has no wider type for single layers; {}layers that the target runs in float can be left out with --exclude",
-        1.0 - lacked,
+        "{named}; `{name}` has no wider type for single layers; {}layers that the target runs in float can be left out with --exclude",
         wider.unwrap_or_default()
     ))
 }

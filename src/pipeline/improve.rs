@@ -3,9 +3,10 @@
 use super::request::Request;
 use crate::calibrate::CalibrationStatistics;
 use crate::metrics::OutputGroups;
-use crate::mixed::{LayerSensitivity, Mixed, Task, choose_precisions, layer_sensitivity, rescue};
+use crate::mixed::{LayerSensitivity, Mixed, Rescued, Task, choose_precisions, layer_sensitivity, rescue};
 use crate::observers::by_spelling;
 use crate::plan::Observers;
+use crate::tune::accept::FINE;
 use crate::tune::{
     Chosen, EvaluatedTask, Lowest, MethodOutcome, PlannedModel, Proposals, Setup, TensorErrors, Tuned, Whole, choose,
     ensure_gain, tune_planned,
@@ -56,9 +57,12 @@ pub(super) fn improve(
     let observers = setup.range_observers();
     let activation = chosen.as_ref().unwrap_or(observers.activation);
     let mut observers = Observers { activation, ..observers };
+    let mut advice = None;
     let (mixed_precision, tuning) = match &request.mixed {
         None => {
-            let rescued = rescue(setup, observers, planned, calibration, known.as_ref());
+            let Rescued { outcome: rescued, advice: of_rescue } =
+                rescue(setup, observers, planned, calibration, known.as_ref());
+            advice = of_rescue;
             if rescued.as_ref().is_some_and(|rescued| rescued.accepted) {
                 // The float network is unchanged; only the figures of the plan are no longer valid.
                 known.iter_mut().for_each(|known| known.reference.measured = None);
@@ -94,6 +98,10 @@ pub(super) fn improve(
         observers = setup.range_observers();
         calibration.restore();
         improved.methods.push(undone);
+    }
+    if let (Some(advice), Some(lowest)) = (advice, whole.lowest.filter(|lowest| lowest.figure < FINE)) {
+        let figure = lowest.spelled();
+        planned.warnings.push(format!("{figure} on held-out samples, expected {FINE} or more: {advice}"));
     }
     improved.tensor_errors = TensorErrors::measure(setup, planned, held_out)?;
     if request.sensitivity && improved.mixed_precision.is_none() {

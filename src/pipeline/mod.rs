@@ -339,13 +339,15 @@ fn placed_and_decided(
         }
     }
     let (mut plan, mut warnings) = decided(&placement)?;
-    let off_grid = off_grid(graph, &plan, &calibration.for_quantizers(&placement));
-    if !scheme.allows_float_nodes() {
-        warnings.extend(warning_of_off_grid(&off_grid));
-    } else if !off_grid.is_empty() {
-        known.selection = known.selection.with_off_grid(off_grid);
+    let found = off_grid(graph, &plan, &calibration.for_quantizers(&placement));
+    if !found.is_empty() {
+        known.selection = known.selection.with_off_grid(found);
         placement = placed(&known);
         (plan, warnings) = decided(&placement)?;
+    }
+    if !scheme.allows_float_nodes() {
+        let left = off_grid(graph, &plan, &calibration.for_quantizers(&placement));
+        warnings.extend(warning_of_off_grid(&left, graph));
     }
     Ok((known, placement, (plan, warnings)))
 }

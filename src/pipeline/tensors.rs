@@ -30,6 +30,15 @@ pub struct ComparedTensors {
     pub alone_failed: Option<String>,
 }
 
+impl ComparedTensors {
+    /// Whether another tensor has the same integer grid, as tensors that share their scale do.
+    pub fn shares_grid(&self, tensor: &ComparedTensor) -> bool {
+        let Some(grid) = tensor.about.grid else { return false };
+        let others = self.tensors.iter().filter(|other| other.about.tensor != tensor.about.tensor);
+        others.filter_map(|other| other.about.grid).any(|other| other.ends == grid.ends)
+    }
+}
+
 /// Figures of a tensor.
 pub struct ComparedTensor {
     /// The tensor and its counterpart.

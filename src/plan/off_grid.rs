@@ -3,7 +3,8 @@
 use super::{PlannedActivation, PlannedWeight, QuantPlan};
 use crate::diag::count;
 use crate::onnx::graph::{Edge, GraphIndex};
-use crate::onnx::proto::GraphProto;
+use crate::onnx::node::node_name;
+use crate::onnx::proto::{GraphProto, NodeProto};
 use crate::onnx::tensor;
 use crate::place::{OffGrid, uses_at_poles};
 use crate::statistics::TensorStatistics;
@@ -13,7 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Returns the tensors of a plan with values that their grids do not hold. `statistics` has one entry per activation.
 pub fn off_grid(graph: &GraphProto, plan: &QuantPlan, statistics: &[impl Borrow<TensorStatistics>]) -> OffGrid {
     let at_poles = uses_at_poles(&GraphIndex::new(graph), graph);
-    let is_at_pole = |edge: &Edge| at_poles.contains(edge);
+    // The lowest epsilon of the uses at poles.
+    let pole = |edges: &[Edge]| edges.iter().filter_map(|edge| at_poles.get(edge).copied()).reduce(f64::min);
     let mut found = OffGrid::default();
     for (planned, statistic) in plan.activations.iter().zip(statistics) {
         let (tensor, statistic) = (&planned.quantizer.tensor, statistic.borrow());
@@ -21,11 +23,11 @@ pub fn off_grid(graph: &GraphProto, plan: &QuantPlan, statistics: &[impl Borrow<
         if planned.n_masked == 0 && statistic.histogram.n_minus_infinity() > 0 {
             found.infinite.insert(tensor.clone());
         }
-        if planned.quantizer.edges.iter().any(is_at_pole) && loses_values_near_zero(planned, statistic) {
+        if pole(&planned.quantizer.edges).is_some_and(|epsilon| loses_values_near_zero(planned, statistic, epsilon)) {
             found.near_zero.insert(tensor.clone());
         }
     }
-    let mut weights = plan.weights.iter().filter(|weight| weight.quantizer.edges.iter().any(is_at_pole)).peekable();
+    let mut weights = plan.weights.iter().filter(|weight| pole(&weight.quantizer.edges).is_some()).peekable();
     if weights.peek().is_some() {
         let initializers: BTreeMap<&str, _> = graph.initializer.iter().map(|tensor| (tensor.name(), tensor)).collect();
         let is_lost = |weight: &&PlannedWeight| {
@@ -38,27 +40,38 @@ pub fn off_grid(graph: &GraphProto, plan: &QuantPlan, statistics: &[impl Borrow<
     found
 }
 
-/// Returns a warning about the first tensor with values that its grid does not hold, for tables that leave no node
-/// float.
-pub fn warning(found: &OffGrid) -> Option<String> {
+/// Returns a warning about the first tensor with values that its grid does not hold, for targets without float units. It
+/// names the option that leaves the nodes float which read them.
+pub fn warning(found: &OffGrid, graph: &GraphProto) -> Option<String> {
     let others = |n: usize| if n > 1 { format!(" (and {})", count(n - 1, "more tensor")) } else { String::new() };
-    let of = |tensors: &BTreeSet<String>, why: &str| {
+    let of = |tensors: &BTreeSet<String>, why: &str, reads: &dyn Fn(usize, usize) -> bool| {
         let first = tensors.first()?;
-        Some(format!("tensor `{first}`{}: {why}, and the table leaves no node float", others(tensors.len())))
+        let reads_first = |(node_idx, node): &(usize, &NodeProto)| {
+            let mut inputs = node.input.iter().enumerate();
+            inputs.any(|(input_idx, name)| name == first && reads(*node_idx, input_idx))
+        };
+        let readers = graph.node.iter().enumerate().filter(reads_first);
+        let options: Vec<String> = readers.map(|(_, node)| format!("--exclude '{}'", node_name(node))).collect();
+        let (n, options) = (others(tensors.len()), options.join(" "));
+        Some(format!("tensor `{first}`{n}: {why}; if the target runs float nodes, try {options}"))
     };
-    of(&found.infinite, "has minus infinity, which no grid holds").or_else(|| {
-        of(&found.near_zero, "has values within a step of 0, which its grid may round to 0, where a result is infinite")
+    let at_poles = uses_at_poles(&GraphIndex::new(graph), graph);
+    of(&found.infinite, "has minus infinity, which no grid holds", &|_, _| true).or_else(|| {
+        let why =
+            "has values within a step of 0, which its grid may round to 0, where a result is infinite or too large";
+        of(&found.near_zero, why, &|node_idx, input_idx| at_poles.contains_key(&(node_idx, input_idx)))
     })
 }
 
-/// Whether values within a step of 0 were observed. Without a histogram, whether the range has such values.
-fn loses_values_near_zero(planned: &PlannedActivation, statistic: &TensorStatistics) -> bool {
+/// Whether values above `epsilon` and within a step of 0 were observed. Without a histogram, whether the range has such
+/// values.
+fn loses_values_near_zero(planned: &PlannedActivation, statistic: &TensorStatistics, epsilon: f64) -> bool {
     // A grid rounds values within half a step to 0. A whole step is tested, because other samples may have lower
     // values.
     let is_near = |value: f64| planned.params.fake_quantize((value / 2.0) as f32) == 0.0;
     let mut bins = statistic.histogram.bins().peekable();
     match bins.peek() {
-        Some(_) => bins.any(|bin| bin.inner != 0.0 && is_near(bin.inner)),
+        Some(_) => bins.any(|bin| bin.inner.abs() > epsilon && is_near(bin.inner)),
         None => is_near(planned.range.min.max(0.0)) || is_near(planned.range.max.min(0.0)),
     }
 }

@@ -167,6 +167,8 @@ pub fn calibration(outcome: &Outcome, backend: &str, effort: &str) -> Vec<String
         lines.add("expected", describe_tuned(tuned));
     } else if calibration.n_samples > 0 && outcome.improved.methods.iter().all(|tried| tried.judged.is_none()) {
         lines.add("expected", "not measured: mqq compare measures the quantized model");
+    } else if calibration.n_samples == 0 && activations.is_empty() && !weights.is_empty() {
+        lines.add("expected", "not measured: with --data, methods correct what the types of the weights change");
     }
     lines.0
 }

@@ -84,8 +84,8 @@ pub struct TensorFigures {
     pub n_channels: Option<usize>,
 }
 
-/// Returns the report.
-pub fn tensors(compared: &ComparedTensors) -> TensorsReport {
+/// Returns the report. Its advice is on mixed precision only if that `may_keep_float` layers of the backend.
+pub fn tensors(compared: &ComparedTensors, may_keep_float: bool) -> TensorsReport {
     let figures = |tensor: &ComparedTensor| {
         let dead = tensor.dead_channels();
         let differs = |db: &f64| *db < MAX_DB;
@@ -108,7 +108,10 @@ pub fn tensors(compared: &ComparedTensors) -> TensorsReport {
     TensorsReport {
         n_samples: compared.n_samples,
         look_first: first.iter().map(|tensor| tensor.about.tensor.clone()).collect(),
-        advice: first.iter().enumerate().find_map(|(i, tensor)| advice(tensor, first.get(i + 1).copied())),
+        advice: first
+            .iter()
+            .enumerate()
+            .find_map(|(i, tensor)| advice((compared, may_keep_float), tensor, first.get(i + 1).copied())),
         rows: compared.tensors.iter().map(figures).collect(),
         unmatched: compared.unmatched.clone(),
         added_failed: compared.alone_failed.clone(),
@@ -134,7 +137,11 @@ fn first(compared: &ComparedTensors) -> Vec<&ComparedTensor> {
 
 /// Returns the option that the tensor's figures suggest, if any. `next` is the tensor whose layer adds the next most
 /// error.
-fn advice(tensor: &ComparedTensor, next: Option<&ComparedTensor>) -> Option<SwitchAdvice> {
+fn advice(
+    (compared, may_keep_float): (&ComparedTensors, bool),
+    tensor: &ComparedTensor,
+    next: Option<&ComparedTensor>,
+) -> Option<SwitchAdvice> {
     let added = tensor.added_sqnr_db().filter(|db| *db < ADVICE_DB)?;
     let name = &tensor.about.tensor;
     let saturated = tensor.saturated_percent().unwrap_or_default();
@@ -146,7 +153,8 @@ fn advice(tensor: &ComparedTensor, next: Option<&ComparedTensor>) -> Option<Swit
             let reason = format!("{saturated:.2} % of the values of `{name}` lie beyond its range");
             advice("--observer", "max", reason)
         }
-        _ if is_of_range && ratio > WIDE_RANGE => {
+        // A tensor that shares its range has that of the largest one.
+        _ if is_of_range && ratio > WIDE_RANGE && !compared.shares_grid(tensor) => {
             let reason = format!(
                 "the range of `{name}` is {ratio:.0} times as large as its values here: calibration saw other data or \
                  another preprocessing"
@@ -160,7 +168,7 @@ fn advice(tensor: &ComparedTensor, next: Option<&ComparedTensor>) -> Option<Swit
         Some(layer) if !tensor.is_of_float_layer() => {
             let reason = format!("the layer of `{name}` alone leaves {}", SQNR.with_unit(added));
             let next = next.and_then(ComparedTensor::added_sqnr_db).unwrap_or(MAX_DB);
-            match next - added >= CLEARLY_WORST_DB {
+            match next - added >= CLEARLY_WORST_DB || !may_keep_float {
                 true => advice("--exclude", layer, reason),
                 false => advice(
                     "--keep-float",

@@ -430,7 +430,7 @@ pub const CASES: &[Case] = &[
             dynamic(m);
             node(m, "accumulated").input[1] = "w_scale".into();
         },
-        expected: &["`w_scale`: weight is float, expected an int8 or uint8 constant"],
+        expected: &["`w_scale`: weight is float32, expected an int8 or uint8 constant"],
     },
     Case {
         call: "dynamic_products",

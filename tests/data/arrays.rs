@@ -180,7 +180,7 @@ fn broken_files_are_named() {
         (
             "a.pb",
             TensorProto { dims: vec![9], ..from_f32("x", &[1], &[1.0]).unwrap() }.encode_to_vec(),
-            "holds 1 value, expected 9 for its shape",
+            "holds 4 bytes, expected 36 for its shape",
         ),
     ];
     for (name, bytes, expected) in cases {

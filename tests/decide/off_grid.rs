@@ -18,13 +18,14 @@ fn operators_before_a_pole_that_keep_a_zero_count() {
         g.input("x", &[1, 4]);
         g.values("minus", &[], &[-0.5]);
         g.values("two", &[], &[2.0]);
+        g.values("epsilon", &[], &[1e-5]);
         g.tensor(tensor::from_i64("minus_one", &[], &[-1]).unwrap());
         nodes.iter().for_each(|(op, inputs, output)| _ = g.op(op, inputs, output));
         g.output(nodes.last().unwrap().2);
         let model = g.build();
         let graph = model.graph.as_ref().unwrap();
         let uses = uses_at_poles(&GraphIndex::new(graph), graph);
-        uses.into_iter().map(|(node, input)| graph.node[node].input[input].clone()).collect::<Vec<_>>()
+        uses.into_keys().map(|(node, input)| graph.node[node].input[input].clone()).collect::<Vec<_>>()
     };
     let log: (&str, &[&str], &str) = ("Log", &["a"], "y");
     assert_eq!(uses(&[("Abs", &["x"], "a"), log]), ["x", "a"]);
@@ -32,8 +33,9 @@ fn operators_before_a_pole_that_keep_a_zero_count() {
     assert_eq!(uses(&[("Pow", &["x", "minus"], "y")]), ["x"]);
     assert_eq!(uses(&[("Pow", &["x", "minus_one"], "y")]), ["x"]);
     assert_eq!(uses(&[("Sqrt", &["x"], "a"), ("Transpose", &["a"], "b"), ("Div", &["x", "b"], "y")]), ["x", "a", "b"]);
-    // The sum of a number and 0 is not 0.
+    // The sum of a number and 0 is not 0, but near 0 if the number is small.
     assert_eq!(uses(&[("Add", &["x", "two"], "a"), log]), ["a"]);
+    assert_eq!(uses(&[("Add", &["x", "epsilon"], "a"), log]), ["x", "a"]);
     assert!(uses(&[("Pow", &["x", "two"], "y")]).is_empty());
 }
 
@@ -50,18 +52,34 @@ fn model(op: &str) -> ModelProto {
     g.build()
 }
 
-/// The tensors that are found where `s` has these values, and the nodes that read it quantized then.
-fn outcome(backend: &str, op: &str, values: &[f32]) -> (OffGrid, Vec<String>, Vec<String>) {
-    let (model, scheme) = (model(op), backends::resolve(backend).unwrap());
+/// A Div by the square root of a gate `s` and an epsilon.
+fn normalization() -> ModelProto {
+    let mut g = GraphBuilder::new(17);
+    g.input("x", &[1, 16, 8, 8]);
+    g.conv("x", 16, 16, 1, 1, "a");
+    g.op("Sigmoid", &["a"], "s");
+    g.values("epsilon", &[], &[1e-5]);
+    g.op("Add", &["s", "epsilon"], "e");
+    g.op("Sqrt", &["e"], "r");
+    g.op("Div", &["a", "r"], "d");
+    g.conv("d", 16, 16, 1, 1, "y");
+    g.output("y");
+    g.build()
+}
+
+/// The tensors that are found where `s` has these values, the nodes that read it quantized then, those that stay float,
+/// and the tensors that are left.
+fn outcome(backend: &str, model: &ModelProto, values: &[f32]) -> (OffGrid, Vec<String>, Vec<String>, OffGrid) {
+    let scheme = backends::resolve(backend).unwrap();
     let graph = model.graph.as_ref().unwrap();
-    let mut value_info = ValueInfos::of_model(&model);
-    for tensor in ["a", "s", "d", "m", "y"] {
+    let mut value_info = ValueInfos::of_model(model);
+    for tensor in ["a", "s", "e", "r", "d", "m", "y"] {
         value_info.insert(tensor, ValueInfo { data_type: Some(1), shape: Some(vec![1, 16, 8, 8]) });
     }
     let statistics = |placement: &Placement| -> Vec<TensorStatistics> {
         let of = |tensor: &str| {
             let mut statistic = TensorStatistics::default();
-            statistic.observe(if tensor == "s" { values } else { &[-8.0, 1e-6, 8.0] });
+            statistic.observe(if ["s", "e", "r"].contains(&tensor) { values } else { &[-8.0, 1e-6, 8.0] });
             statistic
         };
         placement.activations.iter().map(|quantizer| of(&quantizer.tensor)).collect()
@@ -81,8 +99,8 @@ fn outcome(backend: &str, op: &str, values: &[f32]) -> (OffGrid, Vec<String>, Ve
     let floats = floats.map(|node| graph.node[node.node].output[0].clone()).collect();
     let statistics = statistics(&placement);
     let (plan, _) = decide(graph, &placement, &statistics, None, &scheme, observers).unwrap();
-    assert!(off_grid(graph, &plan, &statistics).is_empty());
-    (found, readers, floats)
+    let left = off_grid(graph, &plan, &statistics);
+    (found, readers, floats, left)
 }
 
 fn names(found: &OffGrid) -> [Vec<&str>; 2] {
@@ -91,23 +109,42 @@ fn names(found: &OffGrid) -> [Vec<&str>; 2] {
 
 #[test]
 fn a_divisor_that_a_grid_rounds_to_zero_is_read_as_float() {
-    let (found, readers, floats) = outcome("tvm", "Div", &[1e-4, 1.0]);
+    let (found, readers, floats, left) = outcome("tvm", &model("Div"), &[1e-4, 1.0]);
     assert_eq!((names(&found), readers, floats), ([vec![], vec!["s"]], vec!["m".to_string()], vec![]));
-    let warning = warning_of_off_grid(&found).unwrap();
-    assert!(warning.starts_with("tensor `s`: has values within a step of 0"), "{warning}");
-    // Where the table has a row for Div, the whole node stays float.
-    let (found, readers, floats) = outcome("qnn-htp", "Div", &[1e-4, 1.0]);
-    assert_eq!((names(&found), readers, floats), ([vec![], vec!["s"]], vec!["m".to_string()], vec!["d".to_string()]));
+    assert!(left.is_empty());
+    // The table has a row for Add: the whole node stays float.
+    let (found, readers, floats, left) = outcome("tvm", &normalization(), &[1e-4, 1.0]);
+    assert_eq!((names(&found), readers, floats), ([vec![], vec!["e", "s"]], vec![], vec!["e".to_string()]));
+    assert!(left.is_empty());
     // No divisor, none near 0, and none but 0 itself, by which the float network divides as well.
     for (op, values) in [("Mul", [1e-4, 1.0]), ("Div", [0.1, 1.0]), ("Div", [0.0, 1.0])] {
-        let (found, ..) = outcome("tvm", op, &values);
-        assert!(found.is_empty() && warning_of_off_grid(&found).is_none(), "{op} {values:?}");
+        let (found, ..) = outcome("tvm", &model(op), &values);
+        assert!(found.is_empty(), "{op} {values:?}");
     }
 }
 
 #[test]
+fn a_target_without_float_units_keeps_nodes_quantized_that_others_read_quantized() {
+    // The table has a row for Div.
+    let divided = model("Div");
+    let (_, readers, floats, left) = outcome("qnn-htp", &divided, &[1e-4, 1.0]);
+    assert_eq!((readers, floats), (vec!["d".to_string(), "m".to_string()], vec![]));
+    let warning = warning_of_off_grid(&left, divided.graph.as_ref().unwrap()).unwrap();
+    assert!(warning.starts_with("tensor `s`: has values within a step of 0"), "{warning}");
+    assert!(warning.ends_with("if the target runs float nodes, try --exclude 'Div_d'"), "{warning}");
+    // The table has a row for Add, but none for Sqrt and Div, which are float anyway.
+    let (found, readers, floats, left) = outcome("xint8", &normalization(), &[1e-4, 1.0]);
+    assert_eq!((names(&found), readers, floats), ([vec![], vec!["e", "s"]], vec![], vec!["e".to_string()]));
+    assert!(left.is_empty() && warning_of_off_grid(&left, divided.graph.as_ref().unwrap()).is_none());
+    // Values below the epsilon do not matter.
+    let (found, ..) = outcome("xint8", &normalization(), &[1e-6, 0.5, 1.0]);
+    assert_eq!(names(&found), [vec![], vec!["e"]] as [Vec<&str>; 2]);
+}
+
+#[test]
 fn minus_infinity_that_no_softmax_alone_reads_stays_float() {
-    let (found, readers, floats) = outcome("openvino", "Add", &[f32::NEG_INFINITY, 0.0]);
+    let (found, readers, floats, left) = outcome("openvino", &model("Add"), &[f32::NEG_INFINITY, 0.0]);
     assert_eq!((names(&found), readers), ([vec!["s"], vec![]], vec![]));
     assert_eq!(floats, ["d", "m"]);
+    assert!(left.is_empty());
 }

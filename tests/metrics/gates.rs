@@ -1,6 +1,6 @@
 //! Bounds of `--fail-under`.
 
-use super::{Pair, compared, measured};
+use super::{Pair, compared, measured, of_outputs};
 use mqq::metrics::{
     AGREEMENT, COSINE, MAX_ERROR, METRICS, Measurement, MetricBound, MissedGate, OVERLAP, SQNR, TOP1, TOP1_DROP,
 };
