@@ -73,6 +73,23 @@ fn degenerate_ranges_keep_a_usable_scale() {
     }
 }
 
+/// The mask of attention is often the lowest float32. Its scale must not be rounded up.
+#[test]
+fn the_ends_of_the_widest_range_are_finite() {
+    let widest = Range { min: f64::from(f32::MIN), max: 0.0 };
+    for bits in [8, 16] {
+        for rounding in [None, Some(PotRounding::Round), Some(PotRounding::Ceil)] {
+            for grid in [Grid::INT8_SYMMETRIC, Grid::UINT8_ASYMMETRIC, Grid { signed: true, ..Grid::UINT8_ASYMMETRIC }]
+            {
+                let scale_rule = ScaleRule { power_of_two: rounding, ..ScaleRule::PLAIN };
+                let params = params_for_range(widest, &Grid { bits, scale_rule, ..grid }).unwrap();
+                let [low, high] = [params.q_min, params.q_max].map(|q| params.dequantize(q));
+                assert!(low.is_finite() && high.is_finite() && low < 0.2 * f32::MIN, "{bits} {grid:?}: {low} {high}");
+            }
+        }
+    }
+}
+
 /// The logarithm of a number right below a high power of two is that of the power.
 #[test]
 fn a_power_of_two_is_not_above_the_scale_that_is_rounded_down() {

@@ -8,7 +8,9 @@ use super::task::Task;
 use crate::calibrate::CalibrationStatistics;
 use crate::diag::{count, quoted};
 use crate::metrics::{Gain, Measurement};
+use crate::onnx::graph::GraphIndex;
 use crate::onnx::node::PRODUCTS;
+use crate::onnx::proto::NodeProto;
 use crate::place::{NetworkEnd, layers_at_end, with_followers};
 use crate::plan::Observers;
 use crate::scheme::{FLOAT, Scheme};
@@ -38,8 +40,9 @@ const MAX_FIRST_IN_VAIN: usize = 2;
 const MAX_NAMED: usize = 5;
 /// Least reduction of the overlap's shortfall (1 - overlap) by a promotion, as a share of the shortfall.
 const LEAST_GAIN: f64 = 0.02;
-/// The same for the promotion of all products of two activations, which is tried first and may take most of the budget.
-const LEAST_GAIN_OF_PRODUCTS: f64 = 0.2;
+/// The same for the promotion of all operators of a kind: the products of two activations, which may take most of the
+/// budget, or the sums.
+const LEAST_GAIN_OF_KIND: f64 = 0.2;
 
 /// Consecutive layers, and the error of the outputs with only these layers quantized.
 struct LayerGroup {
@@ -116,6 +119,7 @@ fn attempt(
     let mut promotions = Promotions::new(&mut search, precision, setup);
     promotions.try_products()?;
     promotions.try_heaviest()?;
+    promotions.try_sums()?;
     promotions.try_first()?;
     let details = promotions.details;
     if !search.has_chosen() {
@@ -168,7 +172,19 @@ impl<'s, 'a> Promotions<'s, 'a> {
         let layers = self.search.layers.iter().enumerate();
         let products = layers.filter(|(_, layer)| layer.n_weights == 0 && PRODUCTS.contains(&layer.op_type.as_str()));
         let products: Vec<usize> = products.map(|(i, _)| i).collect();
-        self.promote(&products, usize::MAX, LEAST_GAIN_OF_PRODUCTS).map(drop)
+        self.promote(&products, usize::MAX, LEAST_GAIN_OF_KIND).map(drop)
+    }
+
+    /// Tries all sums of two activations together, as of a residual stream. A channel with huge values costs the others
+    /// their precision at each of them, so that no single promotion gains.
+    fn try_sums(&mut self) -> Result<()> {
+        let layers = self.search.layers.iter().enumerate();
+        let graph = self.search.planner.graph;
+        let index = GraphIndex::new(graph);
+        let is_sum = |node: &NodeProto| node.op_type() == "Add" && index.constant_operand(node).is_none();
+        let sums = layers.filter(|(_, layer)| is_sum(&graph.node[layer.node]));
+        let sums: Vec<usize> = sums.map(|(i, _)| i).collect();
+        self.promote(&sums, usize::MAX, LEAST_GAIN_OF_KIND).map(drop)
     }
 
     /// Tries the groups of layers in the order of the error that they cause alone, largest first.

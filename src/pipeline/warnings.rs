@@ -96,7 +96,7 @@ fn warning_of_little(model: &ModelProto, placement: &Placement, plan: &QuantPlan
         }
     }
     let share = quantized as f64 / total.max(1) as f64;
-    if plan.weights.is_empty() || share >= LITTLE || total == 0 {
+    if plan.weights.is_empty() && plan.activations.is_empty() || share >= LITTLE || total == 0 {
         return None;
     }
     let found = format!("only {:.1} % of the multiply-adds are in quantized nodes", 100.0 * share);

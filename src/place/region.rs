@@ -14,16 +14,21 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct WideNodes {
     /// The nodes, by the name of each node's first output.
     pub outputs: BTreeSet<String>,
-    /// A copy of each tensor that crosses the border, for the nodes on the other side.
+    /// A copy of each float tensor that crosses the border, for the nodes on the other side.
     pub copies: Vec<InsertedCopy>,
 }
 
 impl WideNodes {
-    /// Returns the region of `nodes`. A tensor that crosses its border is copied under its name in `names`. `None` if
+    /// Returns the region of `nodes`. A float tensor that crosses its border is copied under its name in `names`. `None` if
     /// `names` has no name for the copy, or a node already makes a tensor of that name.
-    pub fn of(graph: &GraphProto, nodes: &BTreeSet<usize>, names: &BTreeMap<String, String>) -> Option<WideNodes> {
+    pub fn of(
+        graph: &GraphProto,
+        value_info: &ValueInfos,
+        nodes: &BTreeSet<usize>,
+        names: &BTreeMap<String, String>,
+    ) -> Option<WideNodes> {
         let outputs = nodes.iter().filter_map(|&node_idx| graph.node[node_idx].output.first().cloned()).collect();
-        Some(WideNodes { outputs, copies: copies(graph, nodes, names)? })
+        Some(WideNodes { outputs, copies: copies(graph, value_info, nodes, names)? })
     }
 
     /// Returns the tensor of which `tensor` is a copy, or `tensor` itself.
@@ -44,7 +49,7 @@ impl WideNodes {
         for tail in placement.tails.iter().filter(|tail| tail.is_wide(graph, value_info, placement, region)) {
             nodes.extend(tail.nodes.iter().filter(|&&node_idx| makes_floats(&graph.node[node_idx], value_info)));
         }
-        WideNodes::of(graph, &nodes, names).unwrap_or_default()
+        WideNodes::of(graph, value_info, &nodes, names).unwrap_or_default()
     }
 }
 
@@ -65,14 +70,20 @@ fn makes_floats(node: &NodeProto, value_info: &ValueInfos) -> bool {
     node.output.iter().any(|output| value_info.is_float(output))
 }
 
-fn copies(graph: &GraphProto, nodes: &BTreeSet<usize>, names: &BTreeMap<String, String>) -> Option<Vec<InsertedCopy>> {
+fn copies(
+    graph: &GraphProto,
+    value_info: &ValueInfos,
+    nodes: &BTreeSet<usize>,
+    names: &BTreeMap<String, String>,
+) -> Option<Vec<InsertedCopy>> {
     let index = GraphIndex::new(graph);
     let mut readers: BTreeMap<&String, Vec<String>> = BTreeMap::new();
     for (node_idx, node) in graph.node.iter().enumerate() {
         let is_inside = nodes.contains(&node_idx);
         let crosses = |name: &&String| {
             let is_made_inside = index.producer_idx(name).is_some_and(|producer| nodes.contains(&producer));
-            !name.is_empty() && index.initializer(name).is_none() && is_made_inside != is_inside
+            // Shapes that are computed stay integers.
+            value_info.is_float(name) && index.initializer(name).is_none() && is_made_inside != is_inside
         };
         let crossing: BTreeSet<&String> = node.input.iter().filter(crosses).collect();
         for tensor in crossing {

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 /// The path of a tensor to the Softmax that alone uses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SoftmaxRole {
+    /// A constant that an addend is multiplied by: 0 and 1 become a mask.
+    Factor,
     /// Directly, or through operators that move, select or clip values.
     Input,
     /// Through an Add.
@@ -49,6 +51,7 @@ fn role(
         match (node.op_type(), input_idx) {
             ("Softmax", 0) => Some(SoftmaxRole::Input),
             ("Add", 0 | 1) => behind().map(|_| SoftmaxRole::Addend),
+            ("Mul", 0 | 1) if index.initializer(tensor).is_some() => behind().map(|_| SoftmaxRole::Factor),
             ("Where", 1 | 2) => behind(),
             (
                 "Reshape" | "Transpose" | "Unsqueeze" | "Squeeze" | "Expand" | "Slice" | "Flatten" | "Identity"

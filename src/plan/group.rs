@@ -98,9 +98,14 @@ fn decide_group(
         observed.for_each(|&member| joint.to_mut().merge(statistics[member].borrow()));
         joint
     });
-    let roles = quantizers_of_group.iter().map(|&quantizer| placement.activations[quantizer].softmax);
-    let role = roles.collect::<Option<Vec<_>>>().and_then(|roles| roles.into_iter().max());
+    let role_of = |quantizer: usize| placement.activations[quantizer].softmax;
+    let role = quantizers_of_group.iter().filter_map(|&quantizer| role_of(quantizer)).max();
     let mask = joint.as_deref().and_then(|joint| Mask::in_values(joint, role?));
+    // A tensor that is not for a Softmax alone keeps its low values.
+    let mask = mask.filter(|mask| {
+        let is_unmasked = |quantizer: usize| mask.n_masked(statistics[quantizer].borrow()) == 0;
+        quantizers_of_group.iter().all(|&quantizer| role_of(quantizer).is_some() || is_unmasked(quantizer))
+    });
     if let (Some(mask), Some(joint)) = (mask, &mut joint) {
         mask.raise_all(joint.to_mut());
     }

@@ -9,6 +9,8 @@ use crate::statistics::TensorStatistics;
 
 /// Highest value of a mask. In a Softmax, a value of -64 beside one of -16 has the weight 1e-21.
 const MASKED: f64 = -64.0;
+/// Highest factor that makes a mask: any share of it masks, whatever the grid.
+const MASKED_BY_FACTOR: f64 = -1e9;
 /// Minimum ratio of the highest masked value to the lowest other value.
 const GAP: f64 = 4.0;
 /// Distance of the range's lower end from the lowest score, for a Softmax's input: `exp(-12)` is 6e-6.
@@ -28,6 +30,11 @@ pub struct Mask {
 impl Mask {
     /// Returns the mask in a tensor's values; `None` if there is none.
     pub fn in_values(statistic: &TensorStatistics, role: SoftmaxRole) -> Option<Mask> {
+        if role == SoftmaxRole::Factor {
+            let highest = f64::from(statistic.extremes.max);
+            let raised = OFFSET_BESIDE_ONE_VALUE.max(f64::from(statistic.extremes.min)) as f32;
+            return (highest <= MASKED_BY_FACTOR).then_some(Mask { highest, raised });
+        }
         let bins: Vec<_> = statistic.histogram.bins().collect();
         let lower_end = |i: usize| bins[i].inner.min(bins[i].outer);
         let parts = |&i: &usize| {
@@ -43,7 +50,7 @@ impl Mask {
                 match role {
                     SoftmaxRole::Input => min - BELOW_SCORES,
                     SoftmaxRole::Addend if bins.len() - first == 1 => min.min(0.0) + OFFSET_BESIDE_ONE_VALUE,
-                    SoftmaxRole::Addend => min - (max - min).max(BELOW_ADDENDS),
+                    _ => min - (max - min).max(BELOW_ADDENDS),
                 }
             }
             _ => OFFSET_BESIDE_ONE_VALUE,

@@ -224,12 +224,18 @@ pub fn params_for_range(range: Range, grid: &Grid) -> Result<QuantParams> {
     let step = step.max(rule.min_scale);
     let scale = (step as f32).max(f32::MIN_POSITIVE);
     ensure!(scale.is_finite(), "range is [{lo}, {hi}], too wide for a float32 scale");
-    let zero_point = if centred {
-        0
-    } else {
-        let exact = round_half_even(f64::from(q_min) - lo / f64::from(scale));
-        exact.clamp(f64::from(q_min), f64::from(q_max)) as i32
+    let zero_point = |scale: f32| match centred {
+        true => 0,
+        false => {
+            let exact = round_half_even(f64::from(q_min) - lo / f64::from(scale));
+            exact.clamp(f64::from(q_min), f64::from(q_max)) as i32
+        }
     };
+    let smaller = |scale: f32| if rule.power_of_two.is_some() { scale / 2.0 } else { scale.next_down() };
+    // The scale of a range near the largest float may be rounded up, so that its ends are infinite.
+    let is_finite = |scale: &f32| [q_min, q_max].iter().all(|q| ((q - zero_point(*scale)) as f32 * scale).is_finite());
+    let scale = std::iter::successors(Some(scale), |scale| Some(smaller(*scale))).find(is_finite).unwrap_or(scale);
+    let zero_point = zero_point(scale);
     Ok(QuantParams { scale, zero_point, q_min, q_max, codes: grid.codes })
 }
 

@@ -164,8 +164,10 @@ fn values_that_are_no_numbers_are_told_of_and_a_mask_is_not() {
     assert_eq!((plan.activations[1].n_non_finite, plan.activations[1].n_masked), (1, 1));
     assert_eq!(given.warnings(), ["tensor `more`: 1 of 3 values are NaN or infinite; they were ignored"]);
     assert!(plan.activations[0].range.min > -15.2, "{:?}", plan.activations[0].range);
-    // Where one of a group is read by others than a Softmax, there is no mask; two roles have the shorter mask's.
+    // Where one of a group is read by others than a Softmax, there is a mask only if that one has no values as low.
     given.activation("plain", "u8", &[1.0]).group = 0;
+    assert!(given.plan().activations[0].range.min > -15.2);
+    given.activation("low", "u8", &[-9e3]).group = 0;
     assert_eq!(given.plan().activations[0].range.min, -1e4);
 }
 

@@ -24,6 +24,15 @@ fn only_what_lies_far_below_all_others_is_a_mask() {
 }
 
 #[test]
+fn a_factor_that_makes_a_mask_is_raised_as_the_mask_is() {
+    assert_eq!(mask(&[f32::MIN], SoftmaxRole::Factor).unwrap().raise(f32::MIN), -1024.0);
+    // A product with a smaller factor may be no mask.
+    for values in [&[-1e4][..], &[f32::MIN, 1.0], &[8.0]] {
+        assert_eq!(mask(values, SoftmaxRole::Factor), None, "{values:?}");
+    }
+}
+
+#[test]
 fn an_addend_of_zeros_goes_as_far_as_its_mask_but_not_farther_than_any_score() {
     let raised = |low| mask(&[low, 0.0], SoftmaxRole::Addend).unwrap().raise(low);
     assert!((-100.5..=-100.0).contains(&raised(-100.0)));

@@ -21,13 +21,17 @@ def attention(path, mask, variant):
     rng = np.random.default_rng(3)
     draw = lambda *shape: (rng.standard_normal(shape) / shape[0] ** 0.5).astype(np.float32)
     constants = {"wq": 2 * draw(C, C), "wk": 2 * draw(C, C), "wv": draw(C, C), "root": np.float32(C ** 0.5),
-                 "none": np.float32(0), "mask": np.float32(mask), "positions": np.arange(N).reshape(1, 1, N),
+                 "none": np.float32(0), "one": np.float32(1), "mask": np.float32(mask), "positions": np.arange(N).reshape(1, 1, N),
                  "causal": np.triu(np.full((1, N, N), mask, np.float32), 1)}
     add = [("Less", ["positions", "n_kept"], "kept", {}),
            ("Where", ["kept", "none", "mask"], "added", {}),
            ("Add", ["scaled", "added"], "masked", {})]
+    left_out = [add[0], ("Cast", ["kept"], "ones", {"to": TensorProto.FLOAT}), ("Sub", ["one", "ones"], "left", {})]
     variants = {
         "added": add,
+        "product": [*left_out, ("Mul", ["left", "mask"], "added", {}), add[2]],
+        "filled": [*left_out, ("Cast", ["left"], "out", {"to": TensorProto.BOOL}),
+                   ("Where", ["out", "mask", "left"], "added", {}), add[2]],
         "chosen": [add[0], ("Where", ["kept", "scaled", "mask"], "masked", {})],
         "constant": [("Add", ["scaled", "causal"], "masked", {})],
     }
@@ -70,6 +74,14 @@ def test_a_mask_costs_no_more_than_its_absence(mask, variant, backend, unmasked_
     found = quantized_db(mask, variant, backend, tmp_path)
     assert found > unmasked_db(variant, backend) - 6
     hold("graphs", (f"attention with a mask {variant}", backend, "", "y"), sqnr_db=found)
+
+
+@pytest.mark.parametrize("backend", [*BACKENDS, "esp-dl"])
+@pytest.mark.parametrize("variant", ["product", "filled"])
+@pytest.mark.parametrize("mask", [-1e4, LOWEST])
+def test_a_mask_of_transformers_library(mask, variant, backend, unmasked_db, tmp_path):
+    """1 - mask, times the lowest float or replaced by it: a rounded scale of the lowest float makes it infinite, and the product NaN."""
+    assert quantized_db(mask, variant, backend, tmp_path) > unmasked_db(variant, backend) - 6
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -71,6 +71,29 @@ def test_first_products_of_raw_features_stay_float(backend, tmp_path):
     assert not tried() and share == 1
 
 
+@pytest.mark.parametrize("backend", ["rknn", "tvm"])
+def test_the_sums_of_a_stream_with_a_huge_channel_stay_float_together(backend, tmp_path):
+    """No single sum gains: each of the others rounds the small channels away again."""
+    rng, c = np.random.default_rng(3), 32
+    draw = lambda rows, columns: (rng.standard_normal((rows, columns)) / rows ** 0.5).astype(np.float32)
+    nodes, constants = [], {"gamma": np.where(np.arange(c) == 3, 0, 20).astype(np.float32), "beta": np.zeros(c, np.float32)}
+    for k in range(6):
+        constants[f"w{k}"] = draw(c, c)
+        nodes += [("LayerNormalization", [f"s{k}" if k else "x", "gamma", "beta"], f"n{k}", {"axis": -1}),
+                  ("MatMul", [f"n{k}", f"w{k}"], f"d{k}", {}), ("Relu", [f"d{k}"], f"r{k}", {}),
+                  ("Add", [f"s{k}" if k else "x", f"r{k}"], f"s{k + 1}", {})]
+    nodes += [("LayerNormalization", ["s6", "gamma", "beta"], "n6", {"axis": -1}), ("MatMul", ["n6", "w6"], "y", {})]
+    save(tmp_path / "m.onnx", nodes, constants | {"w6": draw(c, 8)}, {"x": (1, 24, c)})
+    x = rng.standard_normal((24, 24, c)).astype(np.float32)
+    x[..., 3] = 400
+    np.save(tmp_path / "x.npy", x)
+    report = json.loads(mqq("calibrate", tmp_path / "m.onnx", "-b", backend, "--data", tmp_path / "x.npy", "-o", tmp_path / "q.onnx", "--json"))
+    summary = report["results"][0]["summary"]
+    [rescued] = [method for method in summary["methods"] if method["method"] == "rescue"]
+    assert rescued["accepted"] and summary["float_operators"] == {"Add": 6, "LayerNormalization": 7}
+    assert summary["tuning"]["judged"]["figures"][1] > 0.8 and not summary["warnings"]
+
+
 def test_gated_products_never_leave_the_whole_network_float(tmp_path):
     """Outputs with a scale of their own, as of a forecast: products that a Mul reads, behind which no layer is left."""
     rng = np.random.default_rng(9)

@@ -139,7 +139,9 @@ fn widened(
     if !layers.iter().all(|&layer| has_row(layer)) || nodes.iter().any(is_output) {
         return Ok(None);
     }
-    let Some(WideNodes { outputs, copies }) = WideNodes::of(graph, &nodes, setup.copies) else { return Ok(None) };
+    let Some(WideNodes { outputs, copies }) = WideNodes::of(graph, setup.value_info, &nodes, setup.copies) else {
+        return Ok(None);
+    };
     let statistics = calibration.of_copies(&copies);
     let edits: Vec<ModelEdit> = copies.into_iter().map(ModelEdit::InsertCopy).collect();
     let changed = edited(model, &edits)?;
