@@ -139,13 +139,16 @@ fn deviations(
         a.iter().zip(&b).map(|(a, b)| b - a).collect()
     };
     let differences: Vec<Vec<f64>> = (0..n).map(difference).collect();
-    let deviation = |i: usize| {
-        let of = || differences.iter().map(|difference| difference.get(i).copied().unwrap_or_default());
-        let mean = of().sum::<f64>() / n as f64;
-        let spread: f64 = of().map(|difference| (difference - mean).powi(2)).sum();
-        (spread * (n as f64 - 1.0) / n as f64).sqrt()
-    };
-    (0..n_figures).map(deviation).collect()
+    let of = |i: usize| differences.iter().map(move |difference| difference.get(i).copied().unwrap_or_default());
+    (0..n_figures).map(|i| jackknife(of(i))).collect()
+}
+
+/// Returns the standard deviation of a figure over samples, from the figures that each leave out one of them.
+pub(super) fn jackknife(figures: impl ExactSizeIterator<Item = f64> + Clone) -> f64 {
+    let n = figures.len() as f64;
+    let mean = figures.clone().sum::<f64>() / n;
+    let spread: f64 = figures.map(|figure| (figure - mean).powi(2)).sum();
+    (spread * (n - 1.0) / n).sqrt()
 }
 
 /// Returns the names of the groups that have figures.

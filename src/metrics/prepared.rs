@@ -1,6 +1,7 @@
 //! The accumulator of all metrics.
 
 use super::detect::BOX_OVERLAP;
+use super::gain::jackknife;
 use super::groups::OutputGroups;
 use super::layout::FloatOutput;
 use super::metric::{Figure, Measure, Metric, SamplePair};
@@ -148,9 +149,19 @@ impl Measurement {
     /// Returns the highest of the figures for all outputs that each leave out one sample; `None` if the metric has no
     /// figure without one of the samples.
     pub fn highest_without_one(&self, metric: Metric) -> Option<f64> {
+        self.without_one(metric)?.into_iter().max_by(f64::total_cmp)
+    }
+
+    /// Returns the standard deviation of the figure for all outputs over the samples (jackknife), in the metric's unit;
+    /// `None` with fewer than two samples, or if the metric has no finite figure without one of them.
+    pub fn deviation(&self, metric: Metric) -> Option<f64> {
+        let figures = self.without_one(metric).filter(|figures| figures.len() > 1)?;
+        Some(jackknife(figures.iter().copied())).filter(|deviation| deviation.is_finite())
+    }
+
+    fn without_one(&self, metric: Metric) -> Option<Vec<f64>> {
         let without = |left_out: usize| self.mean_of(metric, &self.figures_without(metric, Some(left_out)));
-        let figures: Option<Vec<f64>> = (0..self.n_samples()).map(without).collect();
-        figures?.into_iter().max_by(f64::total_cmp)
+        (0..self.n_samples()).map(without).collect()
     }
 
     /// Returns the worst figure of an output; `None` if the metric applies to none of them.

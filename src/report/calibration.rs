@@ -1,7 +1,7 @@
 //! The report of `mqq calibrate` on one model.
 
 use super::{by_operator, channels, count, percent_of_multiply_adds};
-use crate::metrics::{self, SQNR};
+use crate::metrics::{self, Measurement, SQNR};
 use crate::mixed::{CurvePoint, LayerSensitivity, Mixed, RESCUE};
 use crate::onnx::node::node_name;
 use crate::onnx::proto::NodeProto;
@@ -317,18 +317,20 @@ fn describe_tuned(tuned: &Tuned) -> String {
         false => format!("; {} learned from {}", changed.join(" and "), count(tuned.n_samples, "sample")),
     };
     let Judged { metric, figures, task, sqnr_db, n_samples, .. } = &tuned.judged;
-    let mut parts: Vec<String> = task.iter().map(|of| describe_figure(&of.metric, of.figures[1])).collect();
-    parts.push(describe_figure(metric, figures[1]));
+    let figure = |metric: &str, figure: f64| describe_figure(metric, figure, &tuned.measured);
+    let mut parts: Vec<String> = task.iter().map(|of| figure(&of.metric, of.figures[1])).collect();
+    parts.push(figure(metric, figures[1]));
     if *metric != SQNR.name {
-        parts.push(describe_figure(SQNR.name, sqnr_db[1]));
+        parts.push(figure(SQNR.name, sqnr_db[1]));
     }
     format!("{} on {}{changed}", parts.join(", "), count(*n_samples, "held-out sample"))
 }
 
-/// Returns text such as `overlap 0.918`.
-fn describe_figure(metric: &str, figure: f64) -> String {
+/// Returns text such as `overlap 0.918 (± 0.004)`, with the standard deviation over the measured samples.
+fn describe_figure(metric: &str, figure: f64, measured: &Measurement) -> String {
     let metric = metrics::by_name(metric).unwrap_or(SQNR);
-    format!("{} {}", metric.title, metric.with_unit(figure))
+    let deviation = measured.deviation(metric).map(|deviation| format!(" (± {deviation:.*})", metric.decimals));
+    format!("{} {}{}", metric.title, metric.with_unit(figure), deviation.unwrap_or_default())
 }
 
 /// Returns the additional lines of `--verbose`: changes of the float model, float nodes with the reason, notes of

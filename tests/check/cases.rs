@@ -104,6 +104,16 @@ pub const CASES: &[Case] = &[
     },
     Case {
         call: "",
+        rule: "finite_values",
+        breaks: |m| {
+            let scale = tensor::from_f32("huge", &[], &[f32::MAX / 126.0]).unwrap();
+            graph(m).initializer.push(scale);
+            node(m, "w_dq").input[1] = "huge".into();
+        },
+        expected: &["(DequantizeLinear): `w_q`: value is"],
+    },
+    Case {
+        call: "",
         rule: "linear_form",
         breaks: |m| node(m, "w_dq").input.truncate(1),
         expected: &["`DequantizeLinear_w_dq`", "1 input and 1 output"],

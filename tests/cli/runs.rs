@@ -27,6 +27,7 @@ fn writes_model_and_sidecar_and_says_so() {
     let line = |title: &str| ran.stdout.lines().find(|line| line.trim_start().starts_with(title)).unwrap_or_default();
     assert!(line("equalization ").contains(" dB on 32 samples"), "{}", ran.stdout);
     assert!(line("bias correction ").contains(" dB on 24 held-out samples"), "{}", ran.stdout);
+    assert_eq!(line("expected ").matches(" (± ").count(), 2, "{}", ran.stdout);
     assert_eq!(files(folder.path()), ["digits_cnn.tensorrt.json", "digits_cnn.tensorrt.onnx"]);
 }
 

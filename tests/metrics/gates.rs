@@ -50,6 +50,15 @@ fn two_outputs() -> Measurement {
     measured(&[SQNR, COSINE, AGREEMENT, MAX_ERROR], &outputs)
 }
 
+/// Without one of two samples, the SQNR is 20 or 10 dB: they deviate from their mean by 5 each.
+#[test]
+fn a_figure_has_a_deviation_over_the_samples() {
+    let samples: [Pair; 2] = [(&[10.0, 0.0], &[10.0, 1.0]), (&[0.0, 10.0], &[10f32.sqrt(), 10.0])];
+    let measured_on = |n: usize| measured(&[SQNR], &[compared("y", &[1, 2], &samples[..n])]);
+    assert!((measured_on(2).deviation(SQNR).unwrap() - 5.0).abs() < 1e-5);
+    assert_eq!((measured_on(1).deviation(SQNR), measured_on(2).deviation(COSINE)), (None, None));
+}
+
 fn missed(gate: &str, is_known: impl Fn(usize) -> bool) -> Vec<MissedGate> {
     MetricBound::parse(gate).unwrap().missed(&two_outputs(), is_known)
 }

@@ -1,33 +1,36 @@
-//! Float constants that are NaN or infinite.
+//! Constants that are NaN or infinite.
 
 use super::{Check, Finding, RuleReport};
 use crate::check::{QdqGraph, Role, operand_role};
-use crate::onnx::integers::scale_values;
+use crate::onnx::integers::{integer_values, scale_values};
 use crate::onnx::node::is_qdq;
 use crate::onnx::proto::{ModelProto, NodeProto};
 use crate::scheme::RuleCall;
 
-/// Weights and biases must be finite, and no constant may be NaN.
+/// Weights, biases and dequantized constants must be finite, and no constant may be NaN.
 pub const FINITE_VALUES: Check = Check {
     name: "finite_values",
-    about: "float weights and biases are finite, and no other constant is NaN (a mask may be infinite)",
+    about: "weights and biases, and all values of a DequantizeLinear, are finite, and no other constant is NaN (a mask may be infinite)",
     is_universal: true,
     is_about_the_float_model: true,
     run: finite_values,
     ..Check::DEFAULT
 };
 
-/// Returns a finding for each constant of `model` that has NaN, or that is a weight or bias with infinite values.
+/// Returns a finding for each constant of `model` that has NaN, that is a weight or bias with infinite values,
+/// or that a DequantizeLinear makes infinite: the product of an integer and its scale may exceed float32.
 pub fn non_finite_constants(model: &ModelProto) -> Vec<Finding> {
     let mut report = RuleReport { rule: FINITE_VALUES.name, severity: FINITE_VALUES.severity, findings: Vec::new() };
     if let Some(graph) = QdqGraph::new(model) {
         add_non_finite(&graph, &mut report);
+        add_infinite_products(&graph, &mut report);
     }
     report.findings
 }
 
 fn finite_values(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
     add_non_finite(graph, report);
+    add_infinite_products(graph, report);
 }
 
 fn add_non_finite(graph: &QdqGraph, report: &mut RuleReport) {
@@ -54,6 +57,24 @@ fn add_non_finite(graph: &QdqGraph, report: &mut RuleReport) {
                 .at(node)
                 .on(name)
                 .hint("fix the float model and quantize it again"),
+        );
+    }
+}
+
+fn add_infinite_products(graph: &QdqGraph, report: &mut RuleReport) {
+    for node in graph.graph.node.iter().filter(|node| node.op_type() == "DequantizeLinear") {
+        let constant = |input: usize| node.input.get(input).and_then(|name| graph.constant(name));
+        let integers = |input: usize| constant(input).and_then(|tensor| integer_values(tensor).ok());
+        let scales = constant(1).and_then(|scale| scale_values(scale).ok()).unwrap_or_default();
+        let (Some(values), [scale]) = (integers(0), &scales[..]) else { continue };
+        let zero_point = integers(2).and_then(|values| values.first().copied()).unwrap_or_default();
+        let is_infinite = |value: &&i32| (value.saturating_sub(zero_point) as f32 * scale).is_infinite();
+        let Some(found) = values.iter().find(is_infinite).filter(|_| scale.is_finite()) else { continue };
+        report.add(
+            Finding::new("value", format!("{found} times the scale {scale:e}, which is infinite"), "a finite product")
+                .at(node)
+                .on(&node.input[0])
+                .hint("quantize the float model again, or leave the node float with --exclude"),
         );
     }
 }
