@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from expected import hold
-from support import mqq, quantized, run, sqnr_db
+from support import mqq, quantized, run, save, sqnr_db
 
 
 def test_logarithmic_codes_of_nnie():
@@ -176,3 +176,14 @@ def test_formats_hold_scales_per_block(signed, tmp_path):
         assert fake[name].op_type == "FakeQuantize" and fake[name].attribute[0].i == 16
         for end, bound in zip(ends, fake[name].input[1:3]):
             np.testing.assert_allclose(bounds[bound], end, rtol=1e-6)
+
+
+def test_a_run_that_quantizes_no_product_warns(tmp_path):
+    rng = np.random.default_rng(3)
+    nodes = [("MatMul", ["x", "w"], "a", {}), ("Add", ["a", "x"], "b", {}), ("MatMul", ["b", "w"], "y", {})]
+    save(tmp_path / "m.onnx", nodes, {"w": rng.standard_normal((32, 32)).astype(np.float32)}, {"x": (1, 24, 32)})
+    np.save(tmp_path / "x.npy", rng.standard_normal((24, 24, 32)).astype(np.float32))
+    report = json.loads(mqq("calibrate", tmp_path / "m.onnx", "-b", "onnx-qnn", "--data", tmp_path / "x.npy", "-o", tmp_path / "q.onnx",
+                            "--effort", 0, "--json"))
+    [warning] = report["results"][0]["summary"]["warnings"]
+    assert "only 0.0 % of the multiply-adds are in quantized nodes: 2 MatMul stay float" in warning

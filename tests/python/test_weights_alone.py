@@ -113,3 +113,10 @@ def test_data_do_no_harm(network, backend):
     reached = [sqnr_db(expected, run(calibrated(network, backend, *options), samples)[0])
                for options in ((), ("--data", folder / "samples"))]
     assert reached[1] > reached[0] - 0.5, reached
+
+
+def test_without_data_a_line_says_what_data_would_bring(network, tmp_path):
+    command = ["calibrate", network[0] / "float.onnx", "-b", "weight-only-int8", "-o", tmp_path / "q.onnx"]
+    assert "  not measured: with --data, " in mqq(*command, "--effort", 0)
+    np.save(tmp_path / "x.npy", np.stack([sample["x"] for sample in network[1]]))
+    assert "  not measured: with --data, " not in mqq(*command, "--data", tmp_path / "x.npy")
