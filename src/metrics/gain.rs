@@ -1,5 +1,6 @@
 //! The gain of one quantized network over another on the same samples.
 
+use super::jackknife::jackknife;
 use super::metric::{Figure, Metric};
 use super::prepared::Measurement;
 use super::sqnr::SQNR;
@@ -141,14 +142,6 @@ fn deviations(
     let differences: Vec<Vec<f64>> = (0..n).map(difference).collect();
     let of = |i: usize| differences.iter().map(move |difference| difference.get(i).copied().unwrap_or_default());
     (0..n_figures).map(|i| jackknife(of(i))).collect()
-}
-
-/// Returns the standard deviation of a figure over samples, from the figures that each leave out one of them.
-pub(super) fn jackknife(figures: impl ExactSizeIterator<Item = f64> + Clone) -> f64 {
-    let n = figures.len() as f64;
-    let mean = figures.clone().sum::<f64>() / n;
-    let spread: f64 = figures.map(|figure| (figure - mean).powi(2)).sum();
-    (spread * (n - 1.0) / n).sqrt()
 }
 
 /// Returns the names of the groups that have figures.

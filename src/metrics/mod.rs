@@ -19,6 +19,7 @@ mod equal;
 mod gain;
 mod gate;
 mod groups;
+mod jackknife;
 mod layout;
 mod map;
 mod masks;

@@ -1,8 +1,8 @@
 //! The accumulator of all metrics.
 
 use super::detect::BOX_OVERLAP;
-use super::gain::jackknife;
 use super::groups::OutputGroups;
+use super::jackknife::jackknife;
 use super::layout::FloatOutput;
 use super::metric::{Figure, Measure, Metric, SamplePair};
 use super::of_task;
