@@ -120,7 +120,7 @@ impl BoxLabels {
     /// If the data are not images, or the file lacks one of the images.
     pub fn of_dataset(&self, dataset: &Dataset) -> Result<Vec<Vec<ImageTruth>>> {
         let file = self.file.display();
-        let mut taken = BTreeMap::new();
+        let mut matched = labels::MatchedEntries::default();
         let mut of_image = |(path, fit): (String, ImageFit)| -> Result<ImageTruth> {
             let path = labels::absolute(Path::new(&path))?;
             let Some((name, boxes)) = labels::by_end(&self.images, &path) else {
@@ -129,14 +129,14 @@ impl BoxLabels {
                     path.display()
                 );
             };
-            let earlier = taken.entry(name).or_insert_with(|| path.clone());
-            ensure!(
-                *earlier == path,
-                "`{}` and `{}` both match the `file_name` `{}` of `{file}`, expected an image for each",
-                earlier.display(),
-                path.display(),
-                name.display()
-            );
+            if let Some(earlier) = matched.earlier(name, &path) {
+                bail!(
+                    "`{}` and `{}` both match the `file_name` `{}` of `{file}`, expected an image for each",
+                    earlier.display(),
+                    path.display(),
+                    name.display()
+                );
+            }
             Ok(ImageTruth { boxes: boxes.clone(), fit })
         };
         let of_sample = |i: usize| -> Result<Vec<ImageTruth>> {

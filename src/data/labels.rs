@@ -111,8 +111,7 @@ impl Labels {
             Source::List { list, rows } => (list, rows),
             Source::Folders { classes, .. } => return of_folders(classes, dataset),
         };
-        // The file that each row was matched with.
-        let mut taken: BTreeMap<&Path, PathBuf> = BTreeMap::new();
+        let mut matched = MatchedEntries::default();
         let mut of_file = |file: String| -> Result<usize> {
             let path = absolute(Path::new(&file))?;
             let Some((row, LabelRow { line, class })) = by_end(rows, &path) else {
@@ -121,17 +120,15 @@ impl Labels {
                     list.display()
                 );
             };
-            let earlier = taken.entry(row).or_insert_with(|| path.clone());
-            ensure!(
-                *earlier == path,
-                anyhow!(
+            if let Some(earlier) = matched.earlier(row, &path) {
+                return Err(anyhow!(
                     "`{file}` and `{}` both match line {line} of `{}`, `{}`, expected a row for each",
                     earlier.display(),
                     list.display(),
                     row.display()
                 )
-                .hint("write longer paths in the column `file`, so that they differ")
-            );
+                .hint("write longer paths in the column `file`, so that they differ"));
+            }
             Ok(*class)
         };
         (0..dataset.len()).map(|i| dataset.entry_names(i).into_iter().map(&mut of_file).collect()).collect()
@@ -147,6 +144,18 @@ fn of_folders(classes: &BTreeMap<PathBuf, usize>, dataset: &Dataset) -> Result<V
             .with_context(|| format!("`{file}` is not in the folder of a class, expected every file in such a folder"))
     };
     (0..dataset.len()).map(|i| dataset.entry_names(i).into_iter().map(of_file).collect()).collect()
+}
+
+/// The file that each entry of a list was matched with.
+#[derive(Default)]
+pub(super) struct MatchedEntries<'r>(BTreeMap<&'r Path, PathBuf>);
+
+impl<'r> MatchedEntries<'r> {
+    /// Matches `entry` with `path`. Returns the file that it was matched with earlier, if that is another one.
+    pub(super) fn earlier(&mut self, entry: &'r Path, path: &Path) -> Option<&Path> {
+        let first = self.0.entry(entry).or_insert_with(|| path.to_path_buf());
+        (first != path).then_some(first.as_path())
+    }
 }
 
 /// Returns the entry with the longest path that `path` ends with.

@@ -3,6 +3,7 @@
 
 use super::choose::begin;
 use super::goal::{Goal, RESCUE, Wanted, rescue_precision};
+use super::layers::QuantizedLayer;
 use super::search::{LayerError, Move, Search};
 use super::task::Task;
 use crate::calibrate::CalibrationStatistics;
@@ -10,7 +11,6 @@ use crate::diag::{count, quoted};
 use crate::metrics::{Gain, Measurement};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node::PRODUCTS;
-use crate::onnx::proto::NodeProto;
 use crate::place::{NetworkEnd, layers_at_end, with_followers};
 use crate::plan::Observers;
 use crate::scheme::{FLOAT, Scheme};
@@ -169,22 +169,16 @@ impl<'s, 'a> Promotions<'s, 'a> {
     /// Tries all products of two activations together, as in attention. Where each of them harms the outputs, no single
     /// promotion gains.
     fn try_products(&mut self) -> Result<()> {
-        let layers = self.search.layers.iter().enumerate();
-        let products = layers.filter(|(_, layer)| layer.n_weights == 0 && PRODUCTS.contains(&layer.op_type.as_str()));
-        let products: Vec<usize> = products.map(|(i, _)| i).collect();
-        self.promote(&products, usize::MAX, LEAST_GAIN_OF_KIND).map(drop)
+        self.try_kind(|layer| layer.n_weights == 0 && PRODUCTS.contains(&layer.op_type.as_str()))
     }
 
     /// Tries all sums of two activations together, as of a residual stream. A channel with huge values costs the others
     /// their precision at each of them, so that no single promotion gains.
     fn try_sums(&mut self) -> Result<()> {
-        let layers = self.search.layers.iter().enumerate();
         let graph = self.search.planner.graph;
         let index = GraphIndex::new(graph);
-        let is_sum = |node: &NodeProto| node.op_type() == "Add" && index.constant_operand(node).is_none();
-        let sums = layers.filter(|(_, layer)| is_sum(&graph.node[layer.node]));
-        let sums: Vec<usize> = sums.map(|(i, _)| i).collect();
-        self.promote(&sums, usize::MAX, LEAST_GAIN_OF_KIND).map(drop)
+        let adds_constant = |layer: &QuantizedLayer| index.constant_operand(&graph.node[layer.node]).is_some();
+        self.try_kind(|layer| layer.op_type == "Add" && !adds_constant(layer))
     }
 
     /// Tries the groups of layers in the order of the error that they cause alone, largest first.
@@ -201,6 +195,13 @@ impl<'s, 'a> Promotions<'s, 'a> {
             }
         }
         Ok(())
+    }
+
+    /// Tries all layers of a kind together.
+    fn try_kind(&mut self, is_of_kind: impl Fn(&QuantizedLayer) -> bool) -> Result<()> {
+        let layers = self.search.layers.iter().enumerate().filter(|(_, layer)| is_of_kind(layer));
+        let layers: Vec<usize> = layers.map(|(i, _)| i).collect();
+        self.promote(&layers, usize::MAX, LEAST_GAIN_OF_KIND).map(drop)
     }
 
     /// Tries the first layers with a weight, then the layers after them, and so on. All later layers inherit their

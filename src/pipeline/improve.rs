@@ -57,23 +57,20 @@ pub(super) fn improve(
     let observers = setup.range_observers();
     let activation = chosen.as_ref().unwrap_or(observers.activation);
     let mut observers = Observers { activation, ..observers };
-    let mut advice = None;
-    let (mixed_precision, tuning) = match &request.mixed {
+    let (mixed_precision, tuning, advice) = match &request.mixed {
         None => {
-            let Rescued { outcome: rescued, advice: of_rescue } =
-                rescue(setup, observers, planned, calibration, known.as_ref());
-            advice = of_rescue;
+            let Rescued { outcome: rescued, advice } = rescue(setup, observers, planned, calibration, known.as_ref());
             if rescued.as_ref().is_some_and(|rescued| rescued.accepted) {
                 // The float network is unchanged; only the figures of the plan are no longer valid.
                 known.iter_mut().for_each(|known| known.reference.measured = None);
             }
             methods.extend(rescued);
-            (None, tune_planned(setup, planned, known.as_ref())?)
+            (None, tune_planned(setup, planned, known.as_ref())?, advice)
         }
         Some(wanted) => {
             let task = Task { wanted, setup, observers, given: request.given(), known: known.as_ref() };
             let (mixed, tuning) = choose_precisions(task, planned, calibration)?;
-            (Some(mixed), tuning)
+            (Some(mixed), tuning, None)
         }
     };
     methods.extend(tuning.iter().flat_map(|tuned| tuned.methods.clone()));

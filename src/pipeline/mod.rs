@@ -344,10 +344,10 @@ fn placed_and_decided(
         known.selection = known.selection.with_off_grid(found);
         placement = placed(&known);
         (plan, warnings) = decided(&placement)?;
-    }
-    if !scheme.allows_float_nodes() {
-        let left = off_grid(graph, &plan, &calibration.for_quantizers(&placement));
-        warnings.extend(warning_of_off_grid(&left, graph));
+        if !scheme.allows_float_nodes() {
+            let left = off_grid(graph, &plan, &calibration.for_quantizers(&placement));
+            warnings.extend(warning_of_off_grid(&left, graph));
+        }
     }
     Ok((known, placement, (plan, warnings)))
 }

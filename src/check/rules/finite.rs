@@ -5,7 +5,6 @@ use crate::check::{QdqGraph, Role, operand_role};
 use crate::onnx::integers::{integer_values, scale_values};
 use crate::onnx::node::is_qdq;
 use crate::onnx::proto::{ModelProto, NodeProto};
-use crate::scheme::RuleCall;
 
 /// Weights, biases and dequantized constants must be finite, and no constant may be NaN.
 pub const FINITE_VALUES: Check = Check {
@@ -13,7 +12,7 @@ pub const FINITE_VALUES: Check = Check {
     about: "weights and biases, and all values of a DequantizeLinear, are finite, and no other constant is NaN (a mask may be infinite)",
     is_universal: true,
     is_about_the_float_model: true,
-    run: finite_values,
+    run: |graph, _, report| add_findings(graph, report),
     ..Check::DEFAULT
 };
 
@@ -22,13 +21,12 @@ pub const FINITE_VALUES: Check = Check {
 pub fn non_finite_constants(model: &ModelProto) -> Vec<Finding> {
     let mut report = RuleReport { rule: FINITE_VALUES.name, severity: FINITE_VALUES.severity, findings: Vec::new() };
     if let Some(graph) = QdqGraph::new(model) {
-        add_non_finite(&graph, &mut report);
-        add_infinite_products(&graph, &mut report);
+        add_findings(&graph, &mut report);
     }
     report.findings
 }
 
-fn finite_values(graph: &QdqGraph, _: &RuleCall, report: &mut RuleReport) {
+fn add_findings(graph: &QdqGraph, report: &mut RuleReport) {
     add_non_finite(graph, report);
     add_infinite_products(graph, report);
 }
