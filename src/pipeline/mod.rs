@@ -283,13 +283,13 @@ struct Quantization {
 fn plan_and_improve(placed: PlacedModel, request: &Request, progress: &Progress) -> Result<Quantization> {
     let PlacedModel { plain, model, parsed, edits, wide, placement, known, samples, warnings: earlier } = placed;
     let setup = request.setup(&known, samples.as_ref(), progress);
-    let proposals = propose(setup, &model, &placement);
+    let proposals = propose(setup.for_methods(), &model, &placement);
     let mut calibration = observe(parsed, &plain, &placement, &proposals, &wide, setup, request)?;
     calibration.set_statistics(calibration.of_copies(&wide.copies));
     let (known, placement, (plan, warnings)) = placed_and_decided(&model, placement, known, &calibration, request)?;
     let setup = request.setup(&known, samples.as_ref(), progress);
     let mut planned = PlannedModel { edits, warnings, ..PlannedModel::new(model, placement, plan) };
-    let (improved, lowest) = improve(setup, request, &mut planned, proposals, &mut calibration)?;
+    let (improved, lowest) = improve(setup.for_methods(), request, &mut planned, proposals, &mut calibration)?;
     add_warnings(&mut planned, &calibration, setup, request)?;
     planned.warnings.extend(earlier);
     if let Some(lack) = samples.as_ref().and_then(SampleSet::first_lack) {

@@ -236,6 +236,8 @@ pub struct Join {
     pub output: Option<String>,
     /// Whether the table lets inputs with very unlike ranges keep their own quantization parameters.
     pub may_keep_own_params: bool,
+    /// Whether leaving the node float parts the inputs: no input is quantized for all its uses.
+    pub parts_if_float: bool,
 }
 
 /// The outcome of placement.

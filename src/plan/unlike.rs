@@ -50,7 +50,7 @@ pub fn narrow_tensors(
 
 /// A tensor that a shared grid leaves few steps.
 struct Lost<'a> {
-    node: usize,
+    join: &'a Join,
     small: &'a PlannedActivation,
     large: &'a PlannedActivation,
     scale: f32,
@@ -61,29 +61,40 @@ struct Lost<'a> {
 pub fn warning(graph: &GraphProto, placement: &Placement, plan: &QuantPlan) -> Option<String> {
     let by_name: BTreeMap<&str, &PlannedActivation> =
         plan.activations.iter().map(|planned| (planned.quantizer.tensor.as_str(), planned)).collect();
-    let lost: Vec<Lost> = placement.joins.iter().filter_map(|join| lost_of(join, &by_name)).collect();
+    let lost = placement.joins.iter().filter_map(|join| lost_of(join, &by_name));
+    let lost: Vec<Lost> = lost.filter(|lost| !is_harmless(graph, lost)).collect();
     let worst = lost.iter().min_by(|a, b| a.n_steps.total_cmp(&b.n_steps))?;
-    let Lost { node, small, large, scale, n_steps } = worst;
+    let Lost { join, small, large, scale, n_steps } = worst;
     let named = |planned: &PlannedActivation| {
         let (min, max) = planned.observed.unwrap_or_default();
         format!("`{}` ({} to {})", planned.quantizer.tensor, short(min), short(max))
     };
-    let is_of_tail = placement.tails.iter().any(|tail| tail.nodes.contains(node));
-    let join = placement.joins.iter().find(|join| join.node == *node);
-    let apart = match join.filter(|_| is_of_tail) {
-        Some(join) => format!("make the two separate outputs of the model (--outputs {}), ", join.inputs.join(",")),
-        None => String::new(),
-    };
+    let node = node_name(graph.node.get(join.node)?);
+    let is_of_tail = placement.tails.iter().any(|tail| tail.nodes.contains(&join.node));
+    let ways_out: Vec<String> = [
+        is_of_tail.then(|| format!("make the two separate outputs of the model (--outputs {})", join.inputs.join(","))),
+        Some("use 16-bit activations".to_string()),
+        join.parts_if_float.then(|| format!("keep `{node}` float with --exclude")),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     let others = if lost.len() > 1 { format!(" (and {} more such nodes)", lost.len() - 1) } else { String::new() };
-    let node = node_name(graph.node.get(*node)?);
     Some(format!(
-        "tensors {} and {} share the scale {} at `{node}`, which leaves `{}` only {n_steps:.1} \
-         levels{others}: {apart}use 16-bit activations, or keep `{node}` float with --exclude",
+        "tensors {} and {} share the scale {} at `{node}`, which leaves `{}` only {n_steps:.1} levels{others}: {}",
         named(small),
         named(large),
         short(*scale),
         small.quantizer.tensor,
+        ways_out.join(", or "),
     ))
+}
+
+/// Whether nodes that add or subtract are the only readers of the small tensor: there its rounding error is no larger
+/// than that of the large one.
+fn is_harmless(graph: &GraphProto, lost: &Lost) -> bool {
+    let mut readers = lost.small.quantizer.edges.iter().filter_map(|edge| graph.node.get(edge.0));
+    readers.all(|node| matches!(node.op_type(), "Add" | "Sub"))
 }
 
 /// A number rounded to three significant digits.
@@ -98,7 +109,7 @@ fn short(value: f32) -> String {
 }
 
 /// Returns the joined tensor with fewest steps on the shared grid, if these are fewer than [`LEAST_STEPS`].
-fn lost_of<'a>(join: &Join, by_name: &BTreeMap<&str, &'a PlannedActivation>) -> Option<Lost<'a>> {
+fn lost_of<'a>(join: &'a Join, by_name: &BTreeMap<&str, &'a PlannedActivation>) -> Option<Lost<'a>> {
     let inputs: Vec<&PlannedActivation> =
         join.inputs.iter().filter_map(|name| by_name.get(name.as_str()).copied()).collect();
     let params = match &join.output {
@@ -115,6 +126,5 @@ fn lost_of<'a>(join: &Join, by_name: &BTreeMap<&str, &'a PlannedActivation>) -> 
     let small = inputs().filter(|planned| n_steps(planned) > 0.0).min_by(by_steps)?;
     let large = inputs().max_by(by_steps)?;
     let is_lost = params.codes == Codes::Affine && n_steps(small) < LEAST_STEPS && n_steps(large) >= LEAST_STEPS;
-    let (node, scale) = (join.node, params.scale);
-    is_lost.then(|| Lost { node, small, large, scale, n_steps: n_steps(small) })
+    is_lost.then(|| Lost { join, small, large, scale: params.scale, n_steps: n_steps(small) })
 }

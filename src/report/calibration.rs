@@ -1,7 +1,7 @@
 //! The report of `mqq calibrate` on one model.
 
 use super::{by_operator, channels, count, percent_of_multiply_adds};
-use crate::metrics::{self, Measurement, SQNR};
+use crate::metrics::{self, Measurement, OVERLAP, SQNR};
 use crate::mixed::{CurvePoint, LayerSensitivity, Mixed, RESCUE};
 use crate::onnx::node::node_name;
 use crate::onnx::proto::NodeProto;
@@ -165,6 +165,8 @@ pub fn calibration(outcome: &Outcome, backend: &str, effort: &str) -> Vec<String
     }
     if let Some(tuned) = &outcome.improved.tuning {
         lines.add("expected", describe_tuned(tuned));
+    } else if activations.iter().any(|encoding| encoding.is_nnie()) {
+        lines.add("expected", "not measured: logarithmic codes are not simulated, so no method can be judged");
     } else if calibration.n_samples > 0 && outcome.improved.methods.iter().all(|tried| tried.judged.is_none()) {
         lines.add("expected", "not measured: mqq compare measures the quantized model");
     } else if calibration.n_samples == 0 && activations.is_empty() && !weights.is_empty() {
@@ -318,12 +320,23 @@ fn describe_tuned(tuned: &Tuned) -> String {
     };
     let Judged { metric, figures, task, sqnr_db, n_samples, .. } = &tuned.judged;
     let figure = |metric: &str, figure: f64| describe_figure(metric, figure, &tuned.measured);
+    let lowest = lowest_output(metric, figures[1], &tuned.measured);
     let mut parts: Vec<String> = task.iter().map(|of| figure(&of.metric, of.figures[1])).collect();
-    parts.push(figure(metric, figures[1]));
+    parts.push(format!("{}{}", figure(metric, figures[1]), lowest.unwrap_or_default()));
     if *metric != SQNR.name {
         parts.push(figure(SQNR.name, sqnr_db[1]));
     }
     format!("{} on {}{changed}", parts.join(", "), count(*n_samples, "held-out sample"))
+}
+
+/// Returns text such as `, lowest 0.086 at output `logits``, where the lowest output is far below the mean of several.
+fn lowest_output(metric: &str, mean: f64, measured: &Measurement) -> Option<String> {
+    const FAR: f64 = 0.05;
+    let metric = metrics::by_name(metric).ok().filter(|metric| metric.best == OVERLAP.best)?;
+    let figures = measured.figures(metric).into_iter().zip(measured.prepared().outputs());
+    let figures = figures.filter_map(|(figure, output)| Some((figure?.value, output)));
+    let (lowest, output) = figures.min_by(|a, b| a.0.total_cmp(&b.0))?;
+    (lowest < mean - FAR).then(|| format!(", lowest {} at output `{output}`", metric.with_unit(lowest)))
 }
 
 /// Returns text such as `overlap 0.918 (± 0.004)`, with the standard deviation over the measured samples.

@@ -26,6 +26,7 @@ pub use region::Region;
 pub use row::{Axis, BiasRow, Constraint, FixedGrid, OpRow, WeightRow};
 
 use crate::diag::none_of;
+use crate::quant::Codes;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -102,6 +103,11 @@ impl Scheme {
     /// Whether inserted Muls by channel scales run in float.
     pub fn scales_in_float(&self) -> bool {
         self.insert_scales == Some(InsertedScales::Float)
+    }
+
+    /// Whether the real values of all types are integers times a scale.
+    pub fn has_affine_codes(&self) -> bool {
+        self.types.values().all(|qtype| qtype.kind == Codes::Affine)
     }
 
     /// Whether single nodes of a network may run in float: the table has no check that refuses them.

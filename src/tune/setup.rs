@@ -142,6 +142,13 @@ fn n_copies(n_methods: usize) -> usize {
 }
 
 impl<'a> Setup<'a> {
+    /// Returns the inputs of methods: without samples where no method can measure a network, because the table's codes
+    /// cannot be simulated.
+    #[must_use]
+    pub fn for_methods(self) -> Setup<'a> {
+        Setup { samples: self.samples.filter(|_| self.scheme.has_affine_codes()), ..self }
+    }
+
     /// Returns the scheme, and the range observer of weights.
     pub fn weight_scheme(&self) -> WeightScheme<'a> {
         WeightScheme { scheme: self.scheme, observer: &self.observers.weight.observer }

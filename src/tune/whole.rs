@@ -5,7 +5,7 @@ use super::outcome::MethodOutcome;
 use super::setup::{PlannedModel, Setup};
 use super::tuning::Tuned;
 use crate::heads::{Decoding, DetectHead};
-use crate::metrics::{F1, Gain, Measurement, Metric, SQNR};
+use crate::metrics::{F1, Gain, Measurement, Metric, OVERLAP, SQNR};
 use crate::scheme::{FLOAT, Scheme};
 use crate::simulate::{Candidate, ForwardPass, NoHook, Samples};
 use anyhow::{Context, Result};
@@ -15,6 +15,10 @@ const ALL: &str = "all";
 
 /// Minimum number of held-out samples without a box that give a warning. Few images may show nothing.
 const MIN_EMPTY: usize = 8;
+
+/// SQNR, in dB, above which a low overlap means that the float outputs hardly differ between samples: the error is 3 %
+/// of the values, yet as large as their differences.
+const HARDLY_VARY_DB: f64 = 30.0;
 
 /// The comparison of the network with all changes to the network without changes.
 #[derive(Default)]
@@ -147,11 +151,12 @@ fn warning(measured: &Measurement, scheme: &Scheme) -> Option<String> {
              order as errors: name the head with --head (docs/tasks.md)"
         ));
     }
-    if lowest.figure >= LOW_OVERLAP {
+    let lost = lost_output(measured);
+    if lowest.figure >= LOW_OVERLAP && lost.is_none() {
         return None;
     }
-    let is_far = lowest.figure < LEAST_OVERLAP;
-    let (lowest, db) = (lowest.spelled(), measured.mean(SQNR).unwrap_or_default());
+    let is_far = lowest.figure < LEAST_OVERLAP || lost.is_some();
+    let (lowest, db) = (lost.unwrap_or_else(|| lowest.spelled()), measured.mean(SQNR).unwrap_or_default());
     if !is_far {
         // Other tables have their own warning by the rescue.
         return scheme.mixed.contains_key(FLOAT).then(|| {
@@ -162,6 +167,9 @@ fn warning(measured: &Measurement, scheme: &Scheme) -> Option<String> {
         });
     }
     let way_out = match &scheme.wider {
+        _ if db > HARDLY_VARY_DB => {
+            "the float outputs hardly differ from sample to sample: check the data and --preprocess".to_string()
+        }
         _ if scheme.mixed.contains_key(FLOAT) => "try --keep-float 8, or check --preprocess".to_string(),
         Some(wider) => format!("try --backend {wider}, which has 16 bits, or check --preprocess"),
         None => "check --preprocess, or leave out layers that the target runs in float with --exclude".to_string(),
@@ -169,4 +177,14 @@ fn warning(measured: &Measurement, scheme: &Scheme) -> Option<String> {
     Some(format!(
         "the quantized outputs are far from the float ones: {lowest} (SQNR {db:.2} dB) on {n} held-out samples, expected {LEAST_OVERLAP} or more; {way_out}"
     ))
+}
+
+/// Returns the output with the lowest overlap of several, with its overlap, where it keeps little of the float output.
+fn lost_output(measured: &Measurement) -> Option<String> {
+    let outputs = measured.prepared().outputs();
+    let figures = measured.figures(OVERLAP).into_iter().zip(outputs);
+    let figures = figures.filter_map(|(figure, output)| Some((figure?.value, output)));
+    let (lowest, output) = figures.min_by(|a, b| a.0.total_cmp(&b.0))?;
+    (outputs.len() > 1 && lowest < LEAST_OVERLAP)
+        .then(|| format!("output `{output}` has overlap {}", OVERLAP.with_unit(lowest)))
 }

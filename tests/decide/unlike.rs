@@ -146,6 +146,25 @@ fn a_table_that_demands_one_grid_gets_it() {
 }
 
 #[test]
+fn a_small_tensor_that_is_only_added_loses_nothing_beside_a_large_one() {
+    let rules = "[quantize_inputs, share_scales]";
+    let add = Case { join: "Add", past: "Exp", is_read: false, rules, ..CONCAT };
+    assert_eq!(add.outcome(400.0).2, None);
+}
+
+#[test]
+fn exclude_is_advised_only_where_it_parts_the_tensors() {
+    let advises = |rules: &'static str| {
+        let warning = Case { rules, ..CONCAT }.outcome(100.0).2.unwrap();
+        assert!(warning.contains("use 16-bit activations"), "{warning}");
+        warning.contains("--exclude")
+    };
+    assert!(advises("[quantize_inputs, share_scales]"));
+    // Every use of the two tensors is quantized, that by an excluded Concat too.
+    assert!(!advises("[quantize_inputs, quantize_outputs, share_scales]"));
+}
+
+#[test]
 fn a_concat_that_is_left_float_shares_nothing() {
     let case = Case { past: "Exp", rules: "[quantize_inputs: { all_uses: 1 }, share_scales]", ..CONCAT };
     let exclude = |names: &[&str]| {

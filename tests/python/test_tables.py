@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from expected import hold
-from support import mqq, quantized, run, save, sqnr_db
+from support import ROOT, fixture, mqq, quantized, run, save, sqnr_db
 
 
 def test_logarithmic_codes_of_nnie():
@@ -30,6 +30,12 @@ def test_logarithmic_codes_of_nnie():
         assert np.abs(codes - codes.round()).max() < 1e-3
         assert codes.min() > -0.5 and codes.max() < 127.5
         assert len(np.unique(codes.round())) > 20
+
+
+def test_logarithmic_codes_have_no_warning_at_the_default_effort(tmp_path):
+    data = ("--data", ROOT / "calib_data" / "eval", "--limit", 16, "--preprocess", "half")
+    text = mqq("calibrate", fixture("digits_cnn"), "-b", "nnie", *data, "-o", tmp_path / "q.onnx", "--strict")
+    assert "not measured: logarithmic codes are not simulated" in text
 
 
 TABLE = """

@@ -26,7 +26,6 @@ pub use model::is_quantized;
 use super::qdq_graph::QdqGraph;
 use crate::diag::WithHint;
 use crate::onnx::proto::ModelProto;
-use crate::quant::Codes;
 use crate::rewrite::QuantizedModel;
 use crate::scheme::{RuleCall, Scheme, Takes};
 use anyhow::{Result, anyhow};
@@ -108,7 +107,7 @@ pub fn findings(model: &ModelProto, scheme: &Scheme) -> Vec<Finding> {
     let mut found = Vec::new();
     let by_name: BTreeMap<&str, &Check> = CHECKS.iter().map(|c| (c.name, c)).collect();
     // The model stays float if ONNX has no operator for the codes of a type.
-    let stays_float = scheme.types.values().any(|qtype| qtype.grid().codes != Codes::Affine);
+    let stays_float = !scheme.has_affine_codes();
     let quantized = model::QUANTIZED.name;
     let universal = CHECKS.iter().filter(|check| check.is_universal);
     for check in universal.filter(|check| !(stays_float && check.name == quantized)) {
