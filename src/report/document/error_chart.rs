@@ -1,6 +1,6 @@
 //! The chart of the error along a network, which documents of a run and of a comparison share.
 
-use super::form::{Body, Chart, ChartMark, Point, Series};
+use super::form::{Body, Chart, Point, Series};
 
 /// SQNR, in dB, above which points are drawn at the top of the chart: such an error costs nothing.
 const TOP_DB: f64 = 60.0;
@@ -11,14 +11,5 @@ pub fn error_chart(x: &str, in_front: Vec<Point>, alone: Vec<Point>) -> Option<B
     let series =
         [Series { name: "with all errors in front", points: in_front }, Series { name: "alone", points: alone }];
     let series: Vec<Series> = series.into_iter().filter(|series| !series.points.is_empty()).collect();
-    (!series.is_empty()).then(|| {
-        Body::Chart(Chart {
-            mark: ChartMark::Line,
-            x: x.to_string(),
-            y: "SQNR (dB)".to_string(),
-            y_log: false,
-            y_top: Some(TOP_DB),
-            series,
-        })
-    })
+    (!series.is_empty()).then(|| Body::Chart(Chart { y_top: Some(TOP_DB), ..Chart::of_lines(x, "SQNR (dB)", series) }))
 }

@@ -66,6 +66,16 @@ pub struct DocumentColumn {
     pub unit: &'static str,
 }
 
+/// Returns columns with these titles and one unit; an empty unit for text and for numbers without one.
+pub fn columns_in<const N: usize>(unit: &'static str, titles: [&'static str; N]) -> Vec<DocumentColumn> {
+    titles.map(|title| DocumentColumn { title, unit }).into()
+}
+
+/// Returns columns of text, or of numbers without a unit.
+pub fn columns<const N: usize>(titles: [&'static str; N]) -> Vec<DocumentColumn> {
+    columns_in("", titles)
+}
+
 impl DocumentColumn {
     /// Returns the title, with the unit if there is one.
     pub fn spelled(&self) -> String {
@@ -158,6 +168,14 @@ pub struct Chart {
     pub y_top: Option<f64>,
     /// The series.
     pub series: Vec<Series>,
+}
+
+impl Chart {
+    /// Returns a chart of lines. `x` and `y` are the titles and units of its linear axes.
+    pub fn of_lines(x: &str, y: &str, series: Vec<Series>) -> Chart {
+        let (x, y) = (x.to_string(), y.to_string());
+        Chart { mark: ChartMark::Line, x, y, y_log: false, y_top: None, series }
+    }
 }
 
 /// The drawing of a chart's points.

@@ -1,7 +1,7 @@
 //! The document of a comparison.
 
 use super::error_chart::error_chart;
-use super::form::{Body, Document, DocumentColumn, Fact, Point, Section, TableCell};
+use super::form::{Body, Document, DocumentColumn, Fact, Point, Section, TableCell, columns, columns_in};
 use crate::metrics::{MAX_DB, METRICS, Metric, SQNR};
 use crate::report::{GroupReport, OutputReport, SwitchAdvice, TaskReport, TensorFigures, TensorsReport, count};
 use serde_json::Value;
@@ -68,7 +68,7 @@ fn summary(compared: &ComparedModels) -> Section {
 fn outputs(compared: &ComparedModels) -> Section {
     let is_known = |metric: &&Metric| compared.outputs.iter().any(|output| output.metrics.contains_key(metric.name));
     let metrics: Vec<_> = METRICS.iter().filter(|metric| metric.task.is_none()).filter(is_known).collect();
-    let columns = metrics.iter().map(|metric| DocumentColumn { title: metric.title, unit: metric.unit });
+    let of_metrics = metrics.iter().map(|metric| DocumentColumn { title: metric.title, unit: metric.unit }).collect();
     let row = |output: &OutputReport| {
         let figures =
             metrics.iter().map(|metric| TableCell::number(output.metrics.get(metric.name).and_then(Value::as_f64)));
@@ -76,15 +76,13 @@ fn outputs(compared: &ComparedModels) -> Section {
         let name = TableCell::from(output.tensor.as_str());
         [name].into_iter().chain(figures).chain([TableCell::Integer(non_finite as i64)]).collect()
     };
-    let first = DocumentColumn { title: "Output", unit: "" };
-    let last = DocumentColumn { title: "NaN or infinite values", unit: "" };
     Section {
         id: "outputs",
         title: "Outputs",
         about: "Each output of the network. An SQNR of 200 dB stands for equal values, -200 dB for values that are NaN or \
                 infinite.",
         body: Body::Table {
-            columns: [first].into_iter().chain(columns).chain([last]).collect(),
+            columns: [columns(["Output"]), of_metrics, columns(["NaN or infinite values"])].concat(),
             rows: compared.outputs.iter().map(row).collect(),
         },
     }
@@ -98,12 +96,11 @@ fn groups(compared: &ComparedModels) -> Option<Section> {
         output.groups.iter().map(row).collect()
     };
     let rows: Vec<Vec<TableCell>> = compared.outputs.iter().flat_map(of_output).collect();
-    let column = |title| DocumentColumn { title, unit: "" };
     (!rows.is_empty()).then(|| Section {
         id: "groups",
         title: "Channel groups",
         about: "The overlap of each group of channels of an output; the lowest one holds the network back.",
-        body: Body::Table { columns: vec![column("Output"), column("Channels"), column("Overlap")], rows },
+        body: Body::Table { columns: columns(["Output", "Channels", "Overlap"]), rows },
     })
 }
 
@@ -155,7 +152,6 @@ fn errors(report: &TensorsReport) -> Option<Section> {
 }
 
 fn tensors(report: &TensorsReport) -> Option<Section> {
-    let column = |title, unit| DocumentColumn { title, unit };
     let integer = |n: Option<usize>| n.map_or(TableCell::Empty, |n| TableCell::Integer(n as i64));
     let or_equal = |db: Option<f64>| TableCell::number(Some(db.unwrap_or(MAX_DB)));
     let is_alone_known = report.rows.iter().any(|row| row.added_sqnr_db.is_some());
@@ -175,20 +171,14 @@ fn tensors(report: &TensorsReport) -> Option<Section> {
             row.quantized_tensor.as_str().into(),
         ]
     };
-    let columns = vec![
-        column("Position", ""),
-        column("Tensor", ""),
-        column("Layer", ""),
-        column("Operators", ""),
-        column("SQNR", "dB"),
-        column("SQNR of the layer alone", "dB"),
-        column("Cosine", ""),
-        column("Largest error", ""),
-        column("Saturated", "%"),
-        column("Dead channels", ""),
-        column("Channels", ""),
-        column("Compared with", ""),
-    ];
+    let columns = [
+        columns(["Position", "Tensor", "Layer", "Operators"]),
+        columns_in("dB", ["SQNR", "SQNR of the layer alone"]),
+        columns(["Cosine", "Largest error"]),
+        columns_in("%", ["Saturated"]),
+        columns(["Dead channels", "Channels", "Compared with"]),
+    ]
+    .concat();
     (!report.rows.is_empty()).then(|| Section {
         id: "tensors",
         title: "Tensors",

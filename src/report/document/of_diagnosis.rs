@@ -1,6 +1,6 @@
 //! The document of an examination.
 
-use super::form::{Body, Chart, ChartMark, Document, DocumentColumn, Fact, Point, Section, Series, TableCell};
+use super::form::{Body, Chart, Document, Fact, Point, Section, Series, TableCell, columns};
 use crate::check::Finding;
 use crate::doctor::RangeAgreement;
 use crate::report::doctor::ExaminedReport;
@@ -69,17 +69,6 @@ fn ranges(report: &DoctorReport) -> Option<Section> {
         id: "ranges",
         title: "Ranges by number of samples",
         about: "Share of the tensors whose range from some samples is at least 80 % of the range from all.",
-        body: Body::Chart(Chart {
-            mark: ChartMark::Line,
-            x: "Samples".to_string(),
-            y: "Tensors (%)".to_string(),
-            y_log: false,
-            y_top: None,
-            series: vec![Series { name: "tensors", points }],
-        }),
+        body: Body::Chart(Chart::of_lines("Samples", "Tensors (%)", vec![Series { name: "tensors", points }])),
     })
-}
-
-fn columns<const N: usize>(titles: [&'static str; N]) -> Vec<DocumentColumn> {
-    titles.map(|title| DocumentColumn { title, unit: "" }).into()
 }

@@ -3,7 +3,7 @@
 use super::error_chart::error_chart;
 use super::form::{
     Body, Chart, ChartMark, Document, DocumentColumn, Fact, Graph, GraphNode, NamedRange, Point, Section, Series,
-    TableCell, TensorHistogram,
+    TableCell, TensorHistogram, columns, columns_in,
 };
 use super::node_facts::{NodeFacts, alone_quantized};
 use crate::metrics::{self, Better, SQNR};
@@ -41,11 +41,6 @@ pub fn of_sidecar(sidecar: &Sidecar) -> Document {
     ];
     let title = format!("{} for {}", sidecar.model.file, sidecar.scheme.backend);
     Document { title, sections: sections.into_iter().flatten().collect() }
-}
-
-/// Returns a column of a table.
-const fn column(title: &'static str, unit: &'static str) -> DocumentColumn {
-    DocumentColumn { title, unit }
 }
 
 fn table(columns: Vec<DocumentColumn>, rows: Vec<Vec<TableCell>>) -> Option<Body> {
@@ -164,20 +159,12 @@ fn methods(sidecar: &Sidecar) -> Option<Section> {
         row.push(details.into());
         row
     };
-    let columns = vec![
-        column("Method", ""),
-        column("Result", ""),
-        column("Metric", ""),
-        column("Before", ""),
-        column("After", ""),
-        column("Deviation", ""),
-        column("Task metric", ""),
-        column("Before", ""),
-        column("After", ""),
-        column("SQNR before", "dB"),
-        column("SQNR after", "dB"),
-        column("Details", ""),
-    ];
+    let columns = [
+        columns(["Method", "Result", "Metric", "Before", "After", "Deviation", "Task metric", "Before", "After"]),
+        columns_in("dB", ["SQNR before", "SQNR after"]),
+        columns(["Details"]),
+    ]
+    .concat();
     Some(Section {
         id: "methods",
         title: "Methods",
@@ -223,14 +210,11 @@ fn trade_off(sidecar: &Sidecar) -> Option<Section> {
         id: "trade-off",
         title: "Accuracy against layers in higher precision",
         about: "Lowest SQNR of an output on held-out samples, after each layer that got a higher precision.",
-        body: Body::Chart(Chart {
-            mark: ChartMark::Line,
-            x: "layers in higher precision".to_string(),
-            y: "SQNR (dB)".to_string(),
-            y_log: false,
-            y_top: None,
-            series: vec![Series { name: "SQNR", points: mixed.curve.iter().map(point).collect() }],
-        }),
+        body: Body::Chart(Chart::of_lines(
+            "layers in higher precision",
+            "SQNR (dB)",
+            vec![Series { name: "SQNR", points: mixed.curve.iter().map(point).collect() }],
+        )),
     })
 }
 
@@ -242,7 +226,7 @@ fn sensitivity(sidecar: &Sidecar) -> Option<Section> {
         id: "sensitivity",
         title: "Sensitivity of layers",
         about: "SQNR of the outputs where this layer alone is quantized: the lowest costs most.",
-        body: table(vec![column("Layer", ""), column("Operator", ""), column("SQNR", "dB")], rows.collect())?,
+        body: table([columns(["Layer", "Operator"]), columns_in("dB", ["SQNR"])].concat(), rows.collect())?,
     })
 }
 
@@ -259,15 +243,12 @@ fn nodes(network: &NodeFacts) -> Option<Section> {
             why.into(),
         ]
     };
-    let columns = vec![
-        column("Position", ""),
-        column("Node", ""),
-        column("Operator", ""),
-        column("Computed", ""),
-        column("SQNR", "dB"),
-        column("SQNR of the node alone", "dB"),
-        column("Type or reason", ""),
-    ];
+    let columns = [
+        columns(["Position", "Node", "Operator", "Computed"]),
+        columns_in("dB", ["SQNR", "SQNR of the node alone"]),
+        columns(["Type or reason"]),
+    ]
+    .concat();
     Some(Section {
         id: "nodes",
         title: "Nodes",
@@ -322,15 +303,12 @@ fn ranges(sidecar: &Sidecar) -> Option<Section> {
         about: "Largest absolute value of each activation's range, and of the values that were seen. Where the range is \
                 lower, values beyond it saturate.",
         body: Body::Chart(Chart {
-            mark: ChartMark::Line,
-            x: "activation, in the order of the graph".to_string(),
-            y: "largest absolute value".to_string(),
             y_log: true,
-            y_top: None,
-            series: vec![
-                Series { name: "range", points: chosen },
-                Series { name: "seen", points: observed },
-            ],
+            ..Chart::of_lines(
+                "activation, in the order of the graph",
+                "largest absolute value",
+                vec![Series { name: "range", points: chosen }, Series { name: "seen", points: observed }],
+            )
         }),
     })
 }
@@ -392,18 +370,8 @@ fn activations(sidecar: &Sidecar) -> Option<Section> {
             encoding.reason.as_str().into(),
         ]
     };
-    let columns = vec![
-        column("Tensor", ""),
-        column("Type", ""),
-        column("Scale", ""),
-        column("Zero point", ""),
-        column("Range from", ""),
-        column("to", ""),
-        column("Seen from", ""),
-        column("to", ""),
-        column("Observer", ""),
-        column("Reason", ""),
-    ];
+    let columns =
+        columns(["Tensor", "Type", "Scale", "Zero point", "Range from", "to", "Seen from", "to", "Observer", "Reason"]);
     Some(Section {
         id: "activations",
         title: "Activations",
@@ -429,11 +397,8 @@ fn weight_scales(sidecar: &Sidecar) -> Option<Section> {
                 channels have very different ranges: one scale for all of them would lose the small ones.",
         body: Body::Chart(Chart {
             mark: ChartMark::Span,
-            x: "weight, in the order of the graph".to_string(),
-            y: "scale".to_string(),
             y_log: true,
-            y_top: None,
-            series: vec![Series { name: "scales", points }],
+            ..Chart::of_lines("weight, in the order of the graph", "scale", vec![Series { name: "scales", points }])
         }),
     })
 }
@@ -455,17 +420,9 @@ fn weights(sidecar: &Sidecar) -> Option<Section> {
             encoding.consumers.join(", ").into(),
         ]
     };
-    let columns = vec![
-        column("Tensor", ""),
-        column("Shape", ""),
-        column("Type", ""),
-        column("Scales", ""),
-        column("Lowest scale", ""),
-        column("Median", ""),
-        column("Highest", ""),
-        column("Highest over lowest", ""),
-        column("Read by", ""),
-    ];
+    let columns = columns([
+        "Tensor", "Shape", "Type", "Scales", "Lowest scale", "Median", "Highest", "Highest over lowest", "Read by",
+    ]);
     Some(Section {
         id: "weights",
         title: "Weights and biases",
