@@ -73,7 +73,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
         models.chain(args.backend.files()).for_each(visit);
     };
     let _made = check_outputs(&written, read).map_err(Failure::Usage)?;
-    let mut reports = JsonReport::new(&scheme.name);
+    let mut reports = JsonReport { backend: scheme.name.clone(), results: Vec::new() };
     let mut exit = Exit::Done;
     for path in &args.models {
         let result = one(path, &scheme, wider.as_ref());
@@ -107,7 +107,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
         write_sarif(&reports.results, path)?;
     }
     if args.print.json {
-        reports.print()?;
+        print::object(&reports)?;
     }
     Ok(exit)
 }

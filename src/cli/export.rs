@@ -9,7 +9,7 @@ use crate::export::{FORMATS, Format, by_name, float_model};
 use crate::onnx::{RunFile, Staged, check_outputs};
 use crate::sidecar::Sidecar;
 use anyhow::{Context, anyhow};
-use serde::Serialize;
+use serde_json::json;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -39,29 +39,6 @@ pub struct ExportArgs {
     list: bool,
     #[command(flatten)]
     print: PrintArgs,
-}
-
-/// A format in the list of `--json`.
-#[derive(Serialize)]
-struct ListedFormat {
-    name: &'static str,
-    description: &'static str,
-    suffix: &'static str,
-    needs_model: bool,
-}
-
-#[derive(Serialize)]
-struct ListedFormats {
-    formats: Vec<ListedFormat>,
-}
-
-/// The written file, for `--json`.
-#[derive(Serialize)]
-struct ExportReport {
-    sidecar: String,
-    format: &'static str,
-    output: String,
-    n_bytes: usize,
 }
 
 /// Runs the command.
@@ -95,29 +72,22 @@ pub(super) fn run(args: &ExportArgs) -> Result<Exit, Failure> {
     };
     let bytes = format.bytes(&sidecar, model.as_ref()).with_context(|| format!("`{}`", path.display()))?;
     Staged::write(&bytes, &output)?;
-    let report = ExportReport {
-        sidecar: path.display().to_string(),
-        format: format.name,
-        output: output.display().to_string(),
-        n_bytes: bytes.len(),
-    };
+    let (path, output) = (path.display().to_string(), output.display().to_string());
     if args.print.json {
-        print::object(report)?;
+        print::object(json!({ "sidecar": path, "format": format.name, "output": output, "n_bytes": bytes.len() }))?;
     } else if !args.print.quiet {
-        out!("{} -> {}", report.sidecar, report.output);
+        out!("{path} -> {output}");
     }
     Ok(Exit::Done)
 }
 
 fn list(print: &PrintArgs) -> Result<Exit, Failure> {
     if print.json {
-        let listed = |format: &Format| ListedFormat {
-            name: format.name,
-            description: format.description,
-            suffix: format.suffix,
-            needs_model: format.needs_model,
+        let listed = |format: &Format| {
+            let Format { name, description, suffix, needs_model, .. } = format;
+            json!({ "name": name, "description": description, "suffix": suffix, "needs_model": needs_model })
         };
-        print::object(ListedFormats { formats: FORMATS.iter().map(listed).collect() })?;
+        print::object(json!({ "formats": FORMATS.iter().map(listed).collect::<Vec<_>>() }))?;
     } else {
         FORMATS.iter().for_each(|format| out!("{:<18} {}", format.name, format.description));
     }

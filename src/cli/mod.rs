@@ -286,16 +286,6 @@ struct JsonReport<R> {
     results: Vec<R>,
 }
 
-impl<R: Serialize> JsonReport<R> {
-    fn new(backend: &str) -> JsonReport<R> {
-        JsonReport { backend: backend.to_string(), results: Vec::new() }
-    }
-
-    fn print(&self) -> anyhow::Result<()> {
-        print::object(self)
-    }
-}
-
 /// An error in a JSON report.
 #[derive(Debug, Serialize)]
 struct ErrorReport {

@@ -7,7 +7,7 @@ use super::print::{self, out};
 use crate::diag::Exit;
 use crate::onnx::{LAST_OPSET, RunFile, Staged, check_outputs};
 use crate::prepare::{PreparedGraph, prepare_file};
-use serde::Serialize;
+use serde_json::json;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -38,15 +38,6 @@ pub struct PrepareArgs {
     print: PrintArgs,
 }
 
-/// The written model, for `--json`.
-#[derive(Serialize)]
-struct PrepareReport {
-    model: String,
-    backend: String,
-    output: String,
-    prepared: Vec<String>,
-}
-
 /// Runs the command.
 pub(super) fn run(args: &PrepareArgs) -> Result<Exit, Failure> {
     let mut scheme = args.fixed.apply(args.backend.table()?);
@@ -63,17 +54,13 @@ pub(super) fn run(args: &PrepareArgs) -> Result<Exit, Failure> {
     scheme.min_opset = args.opset.unwrap_or(scheme.min_opset).max(scheme.min_opset);
     let PreparedGraph { model, changes, has_external_data, .. } = prepare_file(&args.model, &scheme, &[], &shapes)?;
     Staged::model(model, &args.output, has_external_data)?.commit()?;
-    let report = PrepareReport {
-        model: args.model.display().to_string(),
-        backend: scheme.name,
-        output: args.output.display().to_string(),
-        prepared: changes.iter().map(|change| change.to_string()).collect(),
-    };
+    let [model, output] = [&args.model, &args.output].map(|path| path.display().to_string());
+    let prepared: Vec<String> = changes.iter().map(ToString::to_string).collect();
     if args.print.json {
-        print::object(report)?;
+        print::object(json!({ "model": model, "backend": scheme.name, "output": output, "prepared": prepared }))?;
     } else if !args.print.quiet {
-        out!("{} -> {}", report.model, report.output);
-        report.prepared.iter().for_each(|change| out!("  {change}"));
+        out!("{model} -> {output}");
+        prepared.iter().for_each(|change| out!("  {change}"));
     }
     Ok(Exit::Done)
 }

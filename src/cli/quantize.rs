@@ -15,7 +15,7 @@ use crate::report::{self, Summary};
 use crate::scheme::Scheme;
 use crate::sidecar::{QuantizedRecord, Sidecar};
 use crate::statistics::{SavedStatistics, UntilStable};
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -35,14 +35,7 @@ impl Target {
         (output, out_dir): (Option<&Path>, Option<&Path>),
         request: impl Fn(Scheme) -> Result<Request, Failure>,
     ) -> Result<Vec<Target>, Failure> {
-        if let (Some(_), n @ 2..) = (output, tables.len()) {
-            let error = anyhow!("--output names one file, but there are {n} backends");
-            return Err(Failure::Usage(error.hint("use --out-dir")));
-        }
-        if let (Some(_), n @ 2..) = (&args.report, tables.len()) {
-            let error = anyhow!("--report names one file, but there are {n} backends");
-            return Err(Failure::Usage(error.hint("`mqq report` makes the report of each from its sidecar")));
-        }
+        ensure_one_result(args, output, (tables.len(), "backends")).map_err(Failure::Usage)?;
         let target = |(scheme, other): (Scheme, Option<Scheme>)| {
             let wider = other.map(&request).transpose()?.map(Box::new);
             let request = Request { wider, ..request(scheme)? };
@@ -102,7 +95,7 @@ impl Quantizing<'_> {
     pub fn run(&self, models: &[PathBuf], mut targets: Vec<Target>) -> Result<Exit, Failure> {
         let print = &self.args.print;
         let names: Vec<&str> = targets.iter().map(|target| target.request.scheme.name.as_str()).collect();
-        let mut report = JsonReport::new(&names.join(","));
+        let mut report = JsonReport { backend: names.join(","), results: Vec::new() };
         let mut exit = Exit::Done;
         for (i, model) in models.iter().enumerate() {
             let (results, after) = self.model(i, model, &mut targets, exit);
@@ -123,7 +116,7 @@ impl Quantizing<'_> {
             }
         }
         if print.json {
-            report.print()?;
+            print::object(&report)?;
         }
         Ok(exit)
     }
@@ -207,10 +200,16 @@ impl Quantizing<'_> {
 /// it.
 fn with_model(load: &str, model: &Path) -> String {
     let path = model.display().to_string();
-    let is_plain = |c: char| c.is_alphanumeric() || "/._-+=:,@%".contains(c);
-    match load.contains("\"{model}\"") || path.chars().all(is_plain) {
-        true => load.replace("{model}", &path),
-        false => load.replace("{model}", &format!("'{}'", path.replace('\'', r"'\''"))),
+    load.replace("{model}", &if load.contains("\"{model}\"") { path } else { report::shell_word(&path) })
+}
+
+/// Returns an error if an option names the file of a result, but there are `n` models or backends.
+fn ensure_one_result(args: &QuantizeArgs, output: Option<&Path>, (n, what): (usize, &str)) -> Result<()> {
+    let of_each = "`mqq report` makes the report of each from its sidecar";
+    let options = [("--output", output.is_some(), "use --out-dir"), ("--report", args.report.is_some(), of_each)];
+    match options.iter().find(|(_, is_given, _)| *is_given && n > 1) {
+        Some((option, _, hint)) => Err(anyhow!("{option} names one file, but there are {n} {what}").hint(*hint)),
+        None => Ok(()),
     }
 }
 
@@ -221,15 +220,7 @@ fn paths(
     (output, out_dir): (Option<&Path>, Option<&Path>),
     scheme: &Scheme,
 ) -> Result<Vec<RunPaths>> {
-    ensure!(
-        output.is_none() || models.len() == 1,
-        anyhow!("--output names one file, but there are {} models", models.len()).hint("use --out-dir")
-    );
-    ensure!(
-        args.report.is_none() || models.len() == 1,
-        anyhow!("--report names one file, but there are {} models", models.len())
-            .hint("`mqq report` makes the report of each from its sidecar")
-    );
+    ensure_one_result(args, output, (models.len(), "models"))?;
     output.map_or(Ok(()), ensure_onnx)?;
     check_report(args.report.as_deref())?;
     let names = args.emit.as_ref().unwrap_or(&scheme.emit);

@@ -13,6 +13,7 @@ use crate::statistics::{merge_shards, statistics_bytes};
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Args, Subcommand};
 use serde::Serialize;
+use serde_json::json;
 use std::path::{Path, PathBuf};
 
 /// Commands on saved statistics.
@@ -198,14 +199,6 @@ fn diff(args: &DiffArgs) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-#[derive(Serialize)]
-struct MergeReport {
-    output: String,
-    n_shards: usize,
-    n_samples: usize,
-    n_bytes: usize,
-}
-
 fn merge(args: &MergeArgs) -> Result<Exit, Failure> {
     args.files.iter().try_for_each(|path| ensure_readable(path))?;
     let read_files = |visit: &mut dyn FnMut(RunFile)| {
@@ -216,13 +209,13 @@ fn merge(args: &MergeArgs) -> Result<Exit, Failure> {
     let merged = merge_shards(&args.files, read)?;
     let bytes = statistics_bytes(&merged)?;
     Staged::write(&bytes, &args.output)?;
-    let (output, n_shards) = (args.output.display().to_string(), args.files.len());
-    let report = MergeReport { output, n_shards, n_samples: merged.hashes.len(), n_bytes: bytes.len() };
-    if args.json {
-        print::object(report)?;
-    } else {
-        let shards = count(report.n_shards, "shard");
-        out!("{shards} -> {}: {}", report.output, count(report.n_samples, "sample"));
+    let (output, n_bytes) = (args.output.display().to_string(), bytes.len());
+    let (n_shards, n_samples) = (args.files.len(), merged.hashes.len());
+    match args.json {
+        true => print::object(
+            json!({ "output": output, "n_shards": n_shards, "n_samples": n_samples, "n_bytes": n_bytes }),
+        )?,
+        false => out!("{} -> {output}: {}", count(n_shards, "shard"), count(n_samples, "sample")),
     }
     Ok(Exit::Done)
 }

@@ -182,7 +182,7 @@ fn advice(
 }
 
 /// Returns a word for a shell, in quotation marks where it has characters with a meaning there.
-fn shell_word(word: &str) -> String {
+pub fn shell_word(word: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "_-./:,=@%+".contains(c);
     match word.chars().all(is_plain) {
         true => word.to_string(),
