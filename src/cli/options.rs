@@ -17,7 +17,7 @@ use crate::sidecar::Sidecar;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 use serde::de::DeserializeOwned;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Display order in the help of options that few users need: after all others.
@@ -267,18 +267,26 @@ pub struct ShapeArgs {
 impl ShapeArgs {
     /// Returns the shapes by input name.
     pub fn resolve(&self) -> Result<Shapes> {
-        let mut shapes = Shapes::new();
-        for text in &self.shapes {
-            let parsed = text.rsplit_once('=').and_then(|(name, dims)| {
-                let dims: Option<Vec<usize>> = dims.split('x').map(|dim| dim.parse().ok().filter(|&n| n > 0)).collect();
-                Some((name.to_string(), dims?))
-            });
-            let (name, dims) =
-                parsed.with_context(|| format!("--shape is `{text}`, expected for instance input=1x3x224x224"))?;
-            ensure!(shapes.insert(name, dims).is_none(), "--shape names an input twice: `{text}`");
-        }
-        Ok(shapes)
+        let dims =
+            |text: &str| text.split('x').map(|dim| dim.parse().ok().filter(|&n| n > 0)).collect::<Option<Vec<usize>>>();
+        by_name("--shape", &self.shapes, dims, ("an input", "input=1x3x224x224"))
     }
+}
+
+/// Parses the values `NAME=VALUE` of an option, which are given once per `named` (`an input`).
+fn by_name<T>(
+    option: &str,
+    values: &[String],
+    parse: impl Fn(&str) -> Option<T>,
+    (named, example): (&str, &str),
+) -> Result<BTreeMap<String, T>> {
+    let mut all = BTreeMap::new();
+    for text in values {
+        let parsed = text.rsplit_once('=').and_then(|(name, value)| Some((name.to_string(), parse(value)?)));
+        let (name, value) = parsed.with_context(|| format!("{option} is `{text}`, expected for instance {example}"))?;
+        ensure!(all.insert(name, value).is_none(), "{option} names {named} twice: `{text}`");
+    }
+    Ok(all)
 }
 
 fn task_help() -> String {
@@ -335,14 +343,7 @@ pub struct AxisArgs {
 impl AxisArgs {
     /// Returns the axes by output name.
     pub fn resolve(&self) -> Result<ChannelAxes> {
-        let mut axes = ChannelAxes::new();
-        for text in &self.axes {
-            let parsed = text.rsplit_once('=').and_then(|(name, axis)| Some((name.to_string(), axis.parse().ok()?)));
-            let (name, axis) =
-                parsed.with_context(|| format!("--channel-axis is `{text}`, expected for instance boxes=1"))?;
-            ensure!(axes.insert(name, axis).is_none(), "--channel-axis names an output twice: `{text}`");
-        }
-        Ok(axes)
+        by_name("--channel-axis", &self.axes, |axis| axis.parse().ok(), ("an output", "boxes=1"))
     }
 }
 

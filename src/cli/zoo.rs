@@ -313,24 +313,20 @@ fn warnings(results: &[Value]) {
 fn one(at: usize, entry: &Entry, threads: usize, process: &AtomicU32) -> FinishedJob {
     let start = Instant::now();
     let model = entry.model.display().to_string();
+    let finished = |results, exit, messages, peak| {
+        let seconds = start.elapsed().as_secs_f64();
+        FinishedJob { at, results, exit, messages, seconds, peak }
+    };
+    if let Err(error) = entry.ensure_evaluable() {
+        let of_error = serde_json::to_value(ErrorReport::of(&error)).unwrap_or_default();
+        let message = format!("error: {}\n", explain_with_hint(&error));
+        return finished(vec![with_model(of_error, &model)], Exit::Failed, message, 0);
+    }
     let threads = format!("--threads={threads}");
     let mut command = vec!["calibrate".to_string(), model.clone(), threads.clone()];
     command.extend(arguments(&entry.options));
     let failed = |error: String| json!({ "model": model, "status": "failed", "error": error });
     let (mut messages, mut exit, mut peak) = (String::new(), Exit::Failed, 0);
-    if let Err(error) = entry.ensure_evaluable() {
-        let of_error = serde_json::to_value(ErrorReport::of(&error)).unwrap_or_default();
-        let results = vec![with_model(of_error, &model)];
-        let messages = format!("error: {}\n", explain_with_hint(&error));
-        return FinishedJob {
-            at,
-            results,
-            exit: Exit::Failed,
-            messages,
-            seconds: start.elapsed().as_secs_f64(),
-            peak: 0,
-        };
-    }
     let mut results = match program(&command, process) {
         Ok(ran) => {
             messages += &ran.stderr;
@@ -363,7 +359,7 @@ fn one(at: usize, entry: &Entry, threads: usize, process: &AtomicU32) -> Finishe
         result["gates_seconds"] = json!(start.elapsed().as_secs_f64());
         exit = worse(exit, of_gates);
     }
-    FinishedJob { at, results, exit, messages, seconds: start.elapsed().as_secs_f64(), peak }
+    finished(results, exit, messages, peak)
 }
 
 /// Returns `object`, the error of a failed process, as the result of `model`.
