@@ -71,17 +71,26 @@ pub fn size(n_bytes: u64) -> String {
 
 /// Returns a line of titles and a line for each result. Columns without values are left out.
 pub fn table(results: &[Value], has_models: bool) -> Vec<String> {
-    let columns = [MODEL].iter().filter(|_| has_models).chain(COLUMNS).copied().collect::<Vec<TableColumn>>();
-    let cells = columns.iter().map(|(title, of)| (*title, results.iter().map(of).collect::<Vec<_>>()));
-    let cells = cells.filter(|(_, cells)| cells.iter().any(Option::is_some));
-    let mut lines = vec![String::new(); results.len() + 1];
-    for (title, cells) in cells {
-        let cells =
-            [title.to_string()].into_iter().chain(cells.into_iter().map(|cell| cell.unwrap_or("-".to_string())));
-        let cells: Vec<String> = cells.collect();
-        let width = cells.iter().map(|cell| cell.chars().count()).max().unwrap_or(0);
-        lines.iter_mut().zip(cells).for_each(|(line, cell)| *line += &format!("{cell:<width$}  "));
-    }
-    lines.iter_mut().for_each(|line| line.truncate(line.trim_end().len()));
-    lines
+    let columns = [MODEL].into_iter().filter(|_| has_models).chain(COLUMNS.iter().copied());
+    let shown: Vec<TableColumn> = columns.filter(|(_, of)| results.iter().any(|result| of(result).is_some())).collect();
+    let titles = shown.iter().map(|(title, _)| title.to_string()).collect();
+    let row = |result| shown.iter().map(|(_, of)| of(result).unwrap_or("-".to_string())).collect();
+    let rows: Vec<Vec<String>> = std::iter::once(titles).chain(results.iter().map(row)).collect();
+    aligned(&rows, |_| false)
+}
+
+/// Returns a line for each row of cells. A column is as wide as its longest cell, and two spaces from the next; cells of
+/// columns for which `is_right` holds are aligned to the right.
+pub fn aligned(rows: &[Vec<String>], is_right: impl Fn(usize) -> bool) -> Vec<String> {
+    let cells = |column: usize| rows.iter().filter_map(move |row| row.get(column));
+    let width = |column: usize| cells(column).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..rows.first().map_or(0, Vec::len)).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| match is_right(column) {
+            true => format!("{cell:>width$}"),
+            false => format!("{cell:<width$}"),
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_string()
+    };
+    rows.iter().map(line).collect()
 }

@@ -1,6 +1,7 @@
 //! The report of `mqq compare --tensors` on the inner tensors of the models.
 
 use super::count;
+use super::table::aligned;
 use crate::matching::MatchKind;
 use crate::metrics::{MAX_DB, SQNR};
 use crate::pipeline::{ComparedTensor, ComparedTensors};
@@ -206,17 +207,13 @@ pub fn tensor_lines(report: &TensorsReport) -> Vec<String> {
             row.layer.as_ref().map_or("input".to_string(), |layer| format!("{layer} ({})", row.operators.join(", ")));
         let added = if report.added_failed.is_some() { "-".to_string() } else { db(row.added_sqnr_db) };
         let saturated = row.saturated_percent.map_or("-".to_string(), |percent| format!("{percent:.2} %"));
-        Some([row.tensor.clone(), db(row.sqnr_db), added, saturated, dead, layer])
+        Some(vec![row.tensor.clone(), db(row.sqnr_db), added, saturated, dead, layer])
     };
     let titles = ["look at first", "SQNR", "of its layer", "saturated", "dead channels", "layer"].map(str::to_string);
-    let cells: Vec<[String; 6]> = [titles].into_iter().chain(report.look_first.iter().filter_map(row)).collect();
-    let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
-    let widths: Vec<usize> = (0..6).map(width).collect();
-    for row in cells.iter().filter(|_| cells.len() > 1) {
-        let [tensor, numbers @ .., layer] = row;
-        let numbers = numbers.iter().zip(&widths[1..]).map(|(text, &width)| format!("{text:>width$}"));
-        let numbers: Vec<String> = numbers.collect();
-        lines.push(format!("  {tensor:<width$}  {}  {layer}", numbers.join("  "), width = widths[0]));
+    let rows: Vec<Vec<String>> =
+        std::iter::once(titles.to_vec()).chain(report.look_first.iter().filter_map(row)).collect();
+    if rows.len() > 1 {
+        lines.extend(aligned(&rows, |column| (1..5).contains(&column)).into_iter().map(|line| format!("  {line}")));
     }
     lines.extend(report.added_failed.iter().map(|reason| format!("layers could not be run alone: {reason}")));
     if let Some(SwitchAdvice { option, value, reason }) = &report.advice {

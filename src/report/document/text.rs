@@ -3,6 +3,7 @@
 use super::form::{Body, Chart, Document, DocumentColumn, Section, TableCell, TensorHistogram};
 use crate::diag::printable;
 use crate::report::statistics::bars;
+use crate::report::table::aligned;
 use std::fmt::Write;
 
 /// Maximum number of printed rows of a table.
@@ -47,27 +48,11 @@ fn table(titles: Vec<String>, rows: &[Vec<TableCell>]) -> String {
         false => text,
     };
     let printed = &rows[..N_ROWS.min(rows.len())];
-    let cells: Vec<Vec<String>> = printed
-        .iter()
-        .map(|row| row.iter().map(|cell| cut(printable(&cell.spelled()).into_owned())).collect())
-        .collect();
-    let width = |column: usize| {
-        let of_cells = cells.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
-        of_cells.chain([titles[column].chars().count()]).max().unwrap_or_default()
-    };
-    let widths: Vec<usize> = (0..titles.len()).map(width).collect();
+    let cells = |row: &Vec<TableCell>| row.iter().map(|cell| cut(printable(&cell.spelled()).into_owned())).collect();
+    let cells: Vec<Vec<String>> = std::iter::once(titles).chain(printed.iter().map(cells)).collect();
     let is_number = |column: usize| printed.iter().any(|row| row.get(column).is_some_and(TableCell::is_number));
-    let numbers: Vec<bool> = (0..titles.len()).map(is_number).collect();
-    let line = |cells: &[String]| {
-        let cells = cells.iter().enumerate().map(|(column, cell)| match numbers[column] {
-            true => format!("{cell:>width$}", width = widths[column]),
-            false => format!("{cell:<width$}", width = widths[column]),
-        });
-        format!("  {}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
-    };
-    let mut text = line(&titles);
-    cells.iter().for_each(|row| text += &line(row));
-    text + &more(rows.len())
+    let lines = aligned(&cells, is_number).into_iter().map(|line| format!("  {line}\n"));
+    lines.collect::<String>() + &more(rows.len())
 }
 
 /// Returns the line after the first [`N_ROWS`] of `n` rows; an empty text if there are no more.
