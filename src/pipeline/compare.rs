@@ -1,8 +1,7 @@
 //! Compares two models on the same data.
 
-use super::runnable::parsed;
 use super::sample_sums::{MAX_FIRST, SampleOutputs, Sums, add};
-use super::tensors::{ComparedTensors, compare_tensors, n_chosen};
+use super::tensors::{ComparedTensors, chosen, compare_tensors, parsed};
 use super::{on_threads, shapes_with_data};
 use crate::calibrate::each_sample;
 use crate::check::{is_quantized, non_finite_constants};
@@ -143,7 +142,7 @@ pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparis
     warnings.extend(comparison.warnings.iter().cloned());
     drop(engines);
     let tensors = inside.map(|models| {
-        let tick = progress("tensors", n_chosen(&dataset));
+        let tick = progress("tensors", chosen(&dataset).len());
         let compare = || compare_tensors(request.models, &models, (opset, &with_data), &dataset, &tick);
         on_threads(data.threads, compare)
     });

@@ -12,7 +12,6 @@ mod improve;
 mod prepared;
 mod record;
 mod request;
-mod runnable;
 mod sample_sums;
 mod stable;
 mod tensors;

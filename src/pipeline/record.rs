@@ -10,9 +10,12 @@ use crate::onnx::sha256;
 use crate::plan::PlannedActivation;
 use crate::prepare::{Change, PreparedGraph};
 use crate::quant::Range;
-use crate::sidecar::{CalibrationRecord, HistogramRecord, InputRecord, ModelRecord, RangesFrom, Record, Sidecar};
+use crate::sidecar::{
+    CalibrationRecord, HistogramRecord, InputRecord, ModelRecord, Producer, RangesFrom, Record, SCHEMA_VERSION,
+    SchemeRecord, Sidecar, TuningRecord,
+};
 use crate::statistics::TensorStatistics;
-use crate::tune::{PlannedModel, Setup};
+use crate::tune::{PlannedModel, Setup, Tuned};
 use anyhow::Result;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -40,26 +43,44 @@ pub fn sidecar(
     let with_ranges = setup.options.looks_again();
     let activations = plan.activations.par_iter().zip(statistics);
     let histograms = activations.map(|(planned, found)| histogram(planned, found, with_ranges)).collect();
-    let record = Record {
-        histograms,
-        graph: model.graph()?,
-        value_info: setup.value_info,
-        scheme: &request.scheme,
-        placement,
-        plan,
+    let graph = Record { graph: model.graph()?, value_info: setup.value_info, placement, plan };
+    Ok(Sidecar {
+        schema_version: SCHEMA_VERSION.to_string(),
+        producer: Producer { name: "mqq".into(), version: env!("CARGO_PKG_VERSION").into() },
         model: about_model,
+        quantized: None,
+        scheme: SchemeRecord {
+            backend: request.scheme.name.clone(),
+            source: request.scheme.source.clone(),
+            resolved: serde_json::to_value(&request.scheme).unwrap_or_default(),
+        },
         calibration: about_data(setup, request, calibration, model, improved)?,
-        methods: &improved.methods,
-        task: improved.task.as_ref(),
-        outputs: &improved.outputs,
-        edits: &planned.edits,
-        warnings: &planned.warnings,
-        mixed_precision: improved.mixed_precision.as_ref(),
-        tuned: improved.tuning.as_ref(),
-        tensor_errors: improved.tensor_errors.as_ref(),
-        sensitivity: &improved.sensitivity,
-    };
-    record.sidecar()
+        methods: improved.methods.clone(),
+        task: improved.task.clone(),
+        outputs: improved.outputs.clone(),
+        edits: planned.edits.clone(),
+        equalization: None,
+        mixed_precision: improved.mixed_precision.clone(),
+        tuning: improved.tuning.as_ref().map(tuning),
+        tensor_errors: improved.tensor_errors.clone(),
+        sensitivity: improved.sensitivity.clone(),
+        activation_encodings: graph.activations(histograms),
+        param_encodings: graph.params()?,
+        float_nodes: graph.float_nodes(),
+        graph: graph.graph(),
+        warnings: planned.warnings.clone(),
+    })
+}
+
+fn tuning(tuned: &Tuned) -> TuningRecord {
+    TuningRecord {
+        n_samples: tuned.n_samples,
+        judged: Some(tuned.judged.clone()),
+        n_weights: tuned.n_weights,
+        n_rounded: tuned.n_rounded,
+        n_ranges: tuned.n_ranges,
+        biases: Vec::new(),
+    }
 }
 
 /// Returns the distribution of a tensor's values, with the ranges of all observers that choose by it.

@@ -1,12 +1,12 @@
 //! The error of each tensor of a quantized model.
 
-use super::runnable::parsed;
 use crate::data::{Array, Dataset, Values};
-use crate::engine::{ShapedEngines, ShapedSession};
+use crate::engine::{Parsed, ShapedEngines, ShapedSession};
 use crate::matching::{ChannelsAt, IsolatedLayers, Matching, TensorMatch, isolate_layers, matching};
 use crate::metrics::{cosine, sqnr_db, value_and_error};
 use crate::onnx::inputs::Shapes;
 use crate::onnx::proto::ModelProto;
+use crate::prepare::prepare;
 use crate::progress::Tick;
 use crate::quant::ScaleLayout;
 use anyhow::{Context, Result};
@@ -198,6 +198,18 @@ fn channel_axis(shape: &[usize], at: Option<ChannelsAt>) -> Option<usize> {
     shape.get(axis).is_some_and(|&n| n > 0).then_some(axis)
 }
 
+/// Loads a model of any tool into the engine. Where the engine does not know an older operator, the model is first
+/// upgraded to operator set `opset`, as in calibration.
+pub(super) fn parsed(model: &ModelProto, opset: i64, shapes: &Shapes) -> Result<Parsed> {
+    Parsed::new(model, shapes).or_else(|error| {
+        let mut prepared = model.clone();
+        match prepare(&mut prepared, opset) {
+            Ok(changes) if !changes.is_empty() => Parsed::new(&prepared, shapes),
+            _ => Err(error),
+        }
+    })
+}
+
 /// Compares the tensors of both models on a few samples, on the threads of the current pool.
 ///
 /// # Errors
@@ -258,13 +270,8 @@ pub(super) fn compare_tensors(
     Ok(compared)
 }
 
-/// Returns the number of samples that tensors are compared on.
-pub(super) fn n_chosen(dataset: &Dataset) -> usize {
-    chosen(dataset).len()
-}
-
-/// Returns samples of the first shape, spread evenly over the data.
-fn chosen(dataset: &Dataset) -> Vec<usize> {
+/// Returns the samples that tensors are compared on: of the first shape, spread evenly over the data.
+pub(super) fn chosen(dataset: &Dataset) -> Vec<usize> {
     let first = dataset.by_shape(0).and_then(|order| order.first().copied()).unwrap_or_default();
     let same: Vec<usize> = (0..dataset.len()).filter(|&i| dataset.shape_rank(i) == dataset.shape_rank(first)).collect();
     let n = N_SAMPLES.min(same.len());

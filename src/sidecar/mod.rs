@@ -1,6 +1,6 @@
 //! The sidecar: every scale with the reason for it, as JSON.
 //!
-//! In: the outcome of a run as a [`Record`], or the file of an earlier run, which is read and checked. Out: a
+//! In: the quantized graph of a run as a [`Record`], or the file of an earlier run, which is read and checked. Out: a
 //! [`Sidecar`], byte-identical for an identical plan. This module decides nothing. `docs/sidecar.md` describes the
 //! keys. Keys with the same meaning as in AIMET's encodings 2.0 have the same names.
 

@@ -1,99 +1,45 @@
-//! Fills the sidecar from the outcome of a run.
+//! The records of tensors and nodes, from the quantized graph of a run.
 
 use super::packed::pack;
-use super::schema::{
-    CalibrationRecord, Encoding, FloatNodeRecord, GraphRecord, HistogramRecord, ModelRecord, NodeRecord, OneOrMany,
-    Producer, SCHEMA_VERSION, SchemeRecord, Sidecar, TuningRecord,
-};
-use crate::metrics::OutputGroups;
-use crate::mixed::{LayerSensitivity, Mixed};
-use crate::onnx::edit::ModelEdit;
+use super::schema::{Encoding, FloatNodeRecord, GraphRecord, HistogramRecord, NodeRecord, OneOrMany};
 use crate::onnx::node::{attribute, node_name};
 use crate::onnx::proto::{GraphProto, NodeProto};
 use crate::onnx::value_info::ValueInfos;
 use crate::place::{FloatCause, Placement};
 use crate::plan::{PlannedActivation, PlannedBias, PlannedWeight, QuantPlan};
 use crate::quant::Symmetry;
-use crate::scheme::{QType, Scheme};
-use crate::tune::{EvaluatedTask, MethodOutcome, TensorErrors, Tuned};
+use crate::scheme::QType;
 use anyhow::Result;
 use rayon::prelude::*;
 
-/// The outcome of a run.
+/// The quantized graph of a run, from which the records of its tensors and nodes are made.
 pub struct Record<'a> {
     /// The prepared graph, before rewriting.
     pub graph: &'a GraphProto,
     /// Types and shapes of the graph's tensors.
     pub value_info: &'a ValueInfos,
-    /// The backend's table, with switches applied.
-    pub scheme: &'a Scheme,
     /// Quantizers and float nodes of the graph.
     pub placement: &'a Placement,
     /// Parameters of all quantizers.
     pub plan: &'a QuantPlan,
-    /// Histograms of the plan's activations; `None` if their values were not counted.
-    pub histograms: Vec<Option<HistogramRecord>>,
-    /// Record of the float model.
-    pub model: ModelRecord,
-    /// Record of the calibration.
-    pub calibration: CalibrationRecord,
-    /// Outcomes of the methods that were tried.
-    pub methods: &'a [MethodOutcome],
-    /// The network's task, if it is known.
-    pub task: Option<&'a EvaluatedTask>,
-    /// Channels of the outputs, if something was evaluated.
-    pub outputs: &'a [OutputGroups],
-    /// Edits of the prepared float model.
-    pub edits: &'a [ModelEdit],
-    /// Warnings for the user.
-    pub warnings: &'a [String],
-    /// Result of mixed precision.
-    pub mixed_precision: Option<&'a Mixed>,
-    /// Result of tuning layers.
-    pub tuned: Option<&'a Tuned>,
-    /// Error of each tensor, if it was measured.
-    pub tensor_errors: Option<&'a TensorErrors>,
-    /// Cost of each layer's own precision, highest first; empty if it was not asked for.
-    pub sensitivity: &'a [LayerSensitivity],
 }
 
 impl Record<'_> {
-    /// Returns the sidecar.
+    /// Returns the parameters of the activations. `histograms` has one entry per activation of the plan; `None` if its
+    /// values were not counted.
+    pub fn activations(&self, histograms: Vec<Option<HistogramRecord>>) -> Vec<Encoding> {
+        let activations = self.plan.activations.iter().zip(histograms);
+        activations.map(|(planned, histogram)| self.activation(planned, histogram)).collect()
+    }
+
+    /// Returns the parameters of the weights, then those of the biases.
     ///
     /// # Errors
     /// If the graph lacks a weight of the plan.
-    pub fn sidecar(self) -> Result<Sidecar> {
-        let plan = self.plan;
-        let activations = plan.activations.iter().zip(&self.histograms);
-        let activations = activations.map(|(planned, histogram)| self.activation(planned, histogram.clone()));
-        let weights: Vec<Result<Encoding>> = plan.weights.par_iter().map(|planned| self.weight(planned)).collect();
-        let biases = plan.biases.iter().map(|planned| Ok(self.bias(planned)));
-        Ok(Sidecar {
-            schema_version: SCHEMA_VERSION.to_string(),
-            producer: Producer { name: "mqq".into(), version: env!("CARGO_PKG_VERSION").into() },
-            activation_encodings: activations.collect(),
-            param_encodings: weights.into_iter().chain(biases).collect::<Result<_>>()?,
-            float_nodes: self.float_nodes(),
-            graph: graph_record(self.graph),
-            warnings: self.warnings.to_vec(),
-            scheme: SchemeRecord {
-                backend: self.scheme.name.clone(),
-                source: self.scheme.source.clone(),
-                resolved: serde_json::to_value(self.scheme).unwrap_or_default(),
-            },
-            model: self.model,
-            quantized: None,
-            calibration: self.calibration,
-            methods: self.methods.to_vec(),
-            task: self.task.cloned(),
-            outputs: self.outputs.to_vec(),
-            edits: self.edits.to_vec(),
-            equalization: None,
-            mixed_precision: self.mixed_precision.cloned(),
-            tuning: self.tuned.map(tuning),
-            tensor_errors: self.tensor_errors.cloned(),
-            sensitivity: self.sensitivity.to_vec(),
-        })
+    pub fn params(&self) -> Result<Vec<Encoding>> {
+        let weights: Vec<Result<Encoding>> = self.plan.weights.par_iter().map(|planned| self.weight(planned)).collect();
+        let biases = self.plan.biases.iter().map(|planned| Ok(self.bias(planned)));
+        weights.into_iter().chain(biases).collect()
     }
 
     fn names(&self, nodes: impl Iterator<Item = usize>) -> Vec<String> {
@@ -170,7 +116,7 @@ impl Record<'_> {
     }
 
     /// Returns the float nodes of the placement, without removed nodes.
-    fn float_nodes(&self) -> Vec<FloatNodeRecord> {
+    pub fn float_nodes(&self) -> Vec<FloatNodeRecord> {
         let removed = self.plan.activations.iter().filter_map(|planned| planned.removed_clip());
         let removed: Vec<usize> = removed.map(|clip| clip.node).collect();
         let floats = self.placement.float_nodes.iter();
@@ -185,6 +131,24 @@ impl Record<'_> {
             reason: float.reason.clone(),
         });
         floats.collect()
+    }
+
+    /// Returns the graph without attributes and data.
+    pub fn graph(&self) -> GraphRecord {
+        let is_constant = |name: &str| self.graph.initializer_named(name).is_some();
+        let inputs = self.graph.input.iter().map(|value| value.name().to_string());
+        let node_record = |node: &NodeProto| NodeRecord {
+            name: node_name(node).to_string(),
+            op_type: node.op_type().to_string(),
+            inputs: node.input.clone(),
+            outputs: node.output.clone(),
+            group: attribute(node, "group").map(|attribute| attribute.i()).filter(|&group| group != 1),
+        };
+        GraphRecord {
+            inputs: inputs.filter(|name| !is_constant(name)).collect(),
+            outputs: self.graph.output.iter().map(|value| value.name().to_string()).collect(),
+            nodes: self.graph.node.iter().map(node_record).collect(),
+        }
     }
 }
 
@@ -205,33 +169,5 @@ fn plain(name: &str, qtype: Option<&QType>) -> Encoding {
         q_range: grid.map_or([i32::MIN, i32::MAX], |grid| [grid.q_min(), grid.q_max()]),
         symmetric: qtype.is_none_or(|qtype| qtype.symmetry == Symmetry::Symmetric),
         ..Encoding::default()
-    }
-}
-
-fn tuning(tuned: &Tuned) -> TuningRecord {
-    TuningRecord {
-        n_samples: tuned.n_samples,
-        judged: Some(tuned.judged.clone()),
-        n_weights: tuned.n_weights,
-        n_rounded: tuned.n_rounded,
-        n_ranges: tuned.n_ranges,
-        biases: Vec::new(),
-    }
-}
-
-fn graph_record(graph: &GraphProto) -> GraphRecord {
-    let is_constant = |name: &str| graph.initializer_named(name).is_some();
-    let inputs = graph.input.iter().map(|value| value.name().to_string());
-    let node_record = |node: &NodeProto| NodeRecord {
-        name: node_name(node).to_string(),
-        op_type: node.op_type().to_string(),
-        inputs: node.input.clone(),
-        outputs: node.output.clone(),
-        group: attribute(node, "group").map(|attribute| attribute.i()).filter(|&group| group != 1),
-    };
-    GraphRecord {
-        inputs: inputs.filter(|name| !is_constant(name)).collect(),
-        outputs: graph.output.iter().map(|value| value.name().to_string()).collect(),
-        nodes: graph.node.iter().map(node_record).collect(),
     }
 }
