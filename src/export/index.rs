@@ -36,8 +36,7 @@ impl<'a> SidecarIndex<'a> {
                 producers.insert(output.as_str(), node);
             }
         }
-        let encodings = sidecar.activation_encodings.iter();
-        let activations = encodings.map(|encoding| (encoding.name.as_str(), encoding)).collect();
+        let activations = sidecar.activation_encodings.iter().map(named).collect();
         let mut weights: BTreeMap<&str, Vec<&Encoding>> = BTreeMap::new();
         for encoding in sidecar.param_encodings.iter().filter(|encoding| !encoding.is_int32()) {
             encoding.consumers.iter().for_each(|node| weights.entry(node).or_default().push(encoding));
@@ -126,8 +125,7 @@ impl<'a> SidecarIndex<'a> {
     /// Returns the names of activations with their parameters. After the activations come float inputs of Flatten,
     /// Resize and Reshape, with the parameters of the nearest quantized tensor that follows.
     pub fn with_passed_through(&self) -> Vec<(&'a str, &'a Encoding)> {
-        let mut all: Vec<(&str, &Encoding)> =
-            self.activations().map(|encoding| (encoding.name.as_str(), encoding)).collect();
+        let mut all: Vec<(&str, &Encoding)> = self.activations().map(named).collect();
         let mut known: BTreeSet<&str> = all.iter().map(|(name, _)| *name).collect();
         for node in self.nodes().filter(|n| PASSED_THROUGH.contains(&n.op_type.as_str())) {
             let Some(input) = node.inputs.first() else { continue };
@@ -155,6 +153,11 @@ impl<'a> SidecarIndex<'a> {
     }
 }
 
+/// Returns an encoding with the name of its tensor.
+pub(super) fn named(encoding: &Encoding) -> (&str, &Encoding) {
+    (&encoding.name, encoding)
+}
+
 /// JSON with a final newline.
 pub(super) fn json(value: &serde_json::Value) -> Result<Vec<u8>> {
     let mut text = serde_json::to_vec_pretty(value)?;
@@ -180,6 +183,19 @@ pub(super) struct UniqueMap {
 }
 
 impl UniqueMap {
+    /// Returns a JSON object with a value for each encoding, by the name that it is given.
+    ///
+    /// # Errors
+    /// If `value` fails, or two values have one name.
+    pub(super) fn object<'a>(
+        named: impl IntoIterator<Item = (&'a str, &'a Encoding)>,
+        value: impl Fn(&Encoding) -> Result<serde_json::Value>,
+    ) -> Result<serde_json::Value> {
+        let mut map = UniqueMap::default();
+        named.into_iter().try_for_each(|(name, encoding)| map.add(name, value(encoding)?))?;
+        Ok(map.into_value())
+    }
+
     pub(super) fn add(&mut self, name: &str, value: serde_json::Value) -> Result<()> {
         match self.map.get(name) {
             Some(earlier) if *earlier != value => {

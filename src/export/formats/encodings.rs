@@ -8,7 +8,7 @@
 //! 8 bits, with the same scale.
 
 use super::PLAIN;
-use crate::export::index::{UniqueMap, json};
+use crate::export::index::{UniqueMap, json, named};
 use crate::export::{Format, SidecarIndex};
 use crate::sidecar::{Encoding, OneOrMany};
 use anyhow::{Context, Result, bail, ensure};
@@ -122,17 +122,14 @@ fn write_0_6_1(index: &SidecarIndex) -> Result<Vec<u8>> {
         };
         encoding.slices().map(slice).collect()
     };
-    let mut activations = UniqueMap::default();
-    for encoding in index.activations() {
-        activations.add(&encoding.name, entry(encoding))?;
-    }
+    let activations = UniqueMap::object(index.activations().map(named), |encoding| Ok(entry(encoding)))?;
     let mut params = UniqueMap::default();
     for encoding in index.weights() {
         params.add_constant(&encoding.name, entry(encoding));
     }
     json(&json!({
         "version": "0.6.1",
-        "activation_encodings": activations.into_value(),
+        "activation_encodings": activations,
         "param_encodings": params.into_value(),
         "quantizer_args": quantizer_args(index),
         "excluded_layers": [],

@@ -2,11 +2,11 @@
 //! quant_utils.py, `save_tensors_data` and `write_calibration_table`).
 
 use super::PLAIN;
-use crate::export::index::{UniqueMap, json, word};
+use crate::export::index::{UniqueMap, json, named, word};
 use crate::export::{Format, SidecarIndex};
 use crate::sidecar::Encoding;
 use anyhow::Result;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::fmt::Write;
 
 /// Ranges in the format of `onnxruntime.quantization.calibrate.load_tensors_data`.
@@ -20,19 +20,13 @@ pub(super) const JSON: Format = Format {
 
 fn write_json(index: &SidecarIndex) -> Result<Vec<u8>> {
     let array = |value: f64| json!({ "data": value, "dtype": "float32", "CLS": "numpy.array" });
-    let mut tensors = UniqueMap::default();
-    for encoding in index.activations() {
+    let tensors = UniqueMap::object(index.activations().map(named), |encoding| {
         let (lowest, highest) = ends(encoding)?;
-        let entry: Value = json!({
-            "lowest": array(lowest),
-            "highest": array(highest),
-            "CLS": "TensorData",
-        });
-        tensors.add(&encoding.name, entry)?;
-    }
+        Ok(json!({ "lowest": array(lowest), "highest": array(highest), "CLS": "TensorData" }))
+    })?;
     json(&json!({
         "CLS": "TensorsData",
-        "data": tensors.into_value(),
+        "data": tensors,
         "calibration_method": { "CLS": "CalibrationMethod", "value": "CalibrationMethod.MinMax" },
         "smooth_quant": false,
     }))

@@ -1,7 +1,7 @@
 //! MQBench's files for OpenPPL (ModelTC/MQBench, mqbench/deploy/deploy_linear.py, backends `ppl` and `ppl-cuda`).
 
 use super::PLAIN;
-use crate::export::index::{UniqueMap, json, word};
+use crate::export::index::{UniqueMap, json, named, word};
 use crate::export::{Format, SidecarIndex};
 use crate::sidecar::Encoding;
 use anyhow::Result;
@@ -20,14 +20,8 @@ pub(super) const PPL: Format = Format {
 };
 
 fn write_ppl(index: &SidecarIndex) -> Result<Vec<u8>> {
-    let mut entries = UniqueMap::default();
-    for (name, encoding) in index.with_passed_through() {
-        entries.add(name, entry(encoding))?;
-    }
-    for encoding in index.weights() {
-        entries.add(&encoding.name, entry(encoding))?;
-    }
-    json(&json!({ "ppl": entries.into_value() }))
+    let all = index.with_passed_through().into_iter().chain(index.weights().map(named));
+    json(&json!({ "ppl": UniqueMap::object(all, |encoding| Ok(entry(encoding)))? }))
 }
 
 fn entry(encoding: &Encoding) -> Value {
@@ -57,8 +51,7 @@ pub(super) const PPLCUDA: Format = Format {
 
 fn write_pplcuda(index: &SidecarIndex) -> Result<Vec<u8>> {
     let mut text = String::new();
-    let weights = index.weights().filter(|encoding| !encoding.is_per_channel());
-    let weights = weights.map(|encoding| (encoding.name.as_str(), encoding));
+    let weights = index.weights().filter(|encoding| !encoding.is_per_channel()).map(named);
     for (name, encoding) in index.with_passed_through().into_iter().chain(weights) {
         let (min, max) = encoding.per_tensor_bounds()?;
         writeln!(text, "{}: {}", word(name)?, max.max(-min))?;

@@ -1,7 +1,7 @@
 //! PPQ and esp-ppq, target TensorRT (OpenPPL/ppq, ppq/parser/trt_exporter.py): the range of every quantized activation.
 
 use super::PLAIN;
-use crate::export::index::{UniqueMap, json};
+use crate::export::index::{UniqueMap, json, named};
 use crate::export::{Format, SidecarIndex};
 use anyhow::Result;
 use serde_json::json;
@@ -18,9 +18,6 @@ pub(super) const FORMAT: Format = Format {
 };
 
 fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
-    let mut ranges = UniqueMap::default();
-    for encoding in index.activations() {
-        ranges.add(&encoding.name, json!(encoding.amax_int8()?))?;
-    }
-    json(&json!({ "act_quant_info": ranges.into_value() }))
+    let ranges = UniqueMap::object(index.activations().map(named), |encoding| Ok(json!(encoding.amax_int8()?)))?;
+    json(&json!({ "act_quant_info": ranges }))
 }

@@ -18,11 +18,9 @@ pub(super) const FORMAT: Format = Format {
 };
 
 fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
-    let mut activations = UniqueMap::default();
-    for (name, encoding) in index.with_passed_through() {
+    let activations = UniqueMap::object(index.with_passed_through(), |encoding| {
         let (min, max) = encoding.per_tensor_bounds()?;
-        let entry = json!([{ "bitwidth": encoding.bits, "min": min, "max": max }]);
-        activations.add(name, entry)?;
-    }
-    json(&json!({ "activation_encodings": activations.into_value(), "param_encodings": {} }))
+        Ok(json!([{ "bitwidth": encoding.bits, "min": min, "max": max }]))
+    })?;
+    json(&json!({ "activation_encodings": activations, "param_encodings": {} }))
 }

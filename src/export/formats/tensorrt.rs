@@ -22,11 +22,8 @@ pub(super) const MQBENCH: Format = Format {
 };
 
 fn write_mqbench(index: &SidecarIndex) -> Result<Vec<u8>> {
-    let mut ranges = UniqueMap::default();
-    for (name, encoding) in index.with_passed_through() {
-        ranges.add(name, json!(encoding.amax_int8()?))?;
-    }
-    json(&json!({ "tensorrt": { "blob_range": ranges.into_value() } }))
+    let ranges = UniqueMap::object(index.with_passed_through(), |encoding| Ok(json!(encoding.amax_int8()?)))?;
+    json(&json!({ "tensorrt": { "blob_range": ranges } }))
 }
 
 /// First line of a calibration cache: TensorRT's version (8.6.1) and the calibrator's name.

@@ -1,7 +1,7 @@
 //! MQBench's file for Vitis AI (ModelTC/MQBench, mqbench/deploy/deploy_linear.py, backend `vitis`).
 
 use super::PLAIN;
-use crate::export::index::{UniqueMap, json};
+use crate::export::index::{UniqueMap, json, named};
 use crate::export::{Format, SidecarIndex};
 use crate::sidecar::Encoding;
 use anyhow::{Result, ensure};
@@ -18,14 +18,9 @@ pub(super) const FORMAT: Format = Format {
 };
 
 fn write(index: &SidecarIndex) -> Result<Vec<u8>> {
-    let mut entries = UniqueMap::default();
-    for (name, encoding) in index.with_passed_through() {
-        entries.add(name, json!({ "scale": power_of_two(encoding)? }))?;
-    }
-    for encoding in &index.sidecar.param_encodings {
-        entries.add(&encoding.name, json!({ "scale": power_of_two(encoding)? }))?;
-    }
-    json(&json!({ "vitis": entries.into_value() }))
+    let all = index.with_passed_through().into_iter().chain(index.sidecar.param_encodings.iter().map(named));
+    let entries = UniqueMap::object(all, |encoding| Ok(json!({ "scale": power_of_two(encoding)? })))?;
+    json(&json!({ "vitis": entries }))
 }
 
 fn power_of_two(encoding: &Encoding) -> Result<f64> {
