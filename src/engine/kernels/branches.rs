@@ -3,10 +3,9 @@
 //! In each run, the engine copies and plans the branch again, and does not optimize it (tract 0.23.9,
 //! `ops/logic/ite.rs`).
 
-use super::{KERNELS, OpKernel, TakenOver, optimized};
+use super::{KERNELS, OpKernel, Replacement, TakenOver, optimized, replaced_by};
 use std::sync::Arc;
 use tract_onnx::tract_core::ops::logic::IfThenElse;
-use tract_onnx::tract_core::{as_op, op_as_typed_op, op_out_of_plan};
 use tract_onnx::tract_hir::internal::*;
 
 /// An If whose condition is computed.
@@ -35,19 +34,17 @@ fn taken_over(_: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
         Err(_) => body.clone().into_runnable(),
     };
     let (Ok(then), Ok(otherwise)) = (plan(&branches.then_body), plan(&branches.else_body)) else { return Ok(None) };
-    Ok(Some(Box::new(PlannedIf { branches: branches.clone(), plans: [then, otherwise] })))
+    Ok(Some(replaced_by(PlannedIf { branches: branches.clone(), plans: [then, otherwise] })))
 }
 
-impl Op for PlannedIf {
-    fn name(&self) -> StaticName {
-        "mqq.If".into()
+impl Replacement for PlannedIf {
+    fn name(&self) -> &'static str {
+        "mqq.If"
     }
 
-    op_as_typed_op!();
-}
-
-impl EvalOp for PlannedIf {
-    op_out_of_plan!();
+    fn replaced(&self) -> &dyn TypedOp {
+        &self.branches
+    }
 
     fn eval(&self, _: &EvalContext, inputs: TVec<TValue>) -> TractResult<TVec<TValue>> {
         let [then, otherwise] = &self.plans;
@@ -57,12 +54,4 @@ impl EvalOp for PlannedIf {
         };
         plan.run(mapping.iter().map(|&input| inputs[input].clone()).collect())
     }
-}
-
-impl TypedOp for PlannedIf {
-    fn output_facts(&self, inputs: &[&TypedFact]) -> TractResult<TVec<TypedFact>> {
-        self.branches.output_facts(inputs)
-    }
-
-    as_op!();
 }

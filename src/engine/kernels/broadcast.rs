@@ -1,12 +1,11 @@
 //! Sums, differences, products and quotients with a tensor of equal shape or a smaller one, such as a number for each channel.
 
-use super::{OpKernel, TakenOver, float_tensor};
+use super::{OpKernel, Replacement, TakenOver, float_tensor, replaced_by};
 use crate::engine::vectors::{ValueLoop, vectorized};
 use std::ops::Range;
 use tract_onnx::tract_core::ops::binary::TypedBinOp;
 use tract_onnx::tract_core::ops::einsum::EinSum;
 use tract_onnx::tract_core::ops::math::{Add, Div, Mul, Sub};
-use tract_onnx::tract_core::{as_op, op_as_typed_op, op_out_of_plan};
 use tract_onnx::tract_hir::internal::*;
 
 /// Add, Sub, Mul and Div of float32, where one operand has all axes of the other or some adjacent ones.
@@ -63,7 +62,7 @@ fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
         producer.op_is::<EinSum>() && of_constant && is_alone
     };
     let whole = whole.filter(|whole| !is_fused(whole));
-    Ok(whole.map(|(whole, axes)| Box::new(BroadcastOp { op: op.clone(), operation, whole, axes }) as _))
+    Ok(whole.map(|(whole, axes)| replaced_by(BroadcastOp { op: op.clone(), operation, whole, axes })))
 }
 
 /// Returns the axes of `whole` that `part` spans; `None` where `part` is a single number or does not fit.
@@ -116,18 +115,16 @@ impl BroadcastOp {
     }
 }
 
-impl Op for BroadcastOp {
-    fn name(&self) -> StaticName {
-        "mqq.Broadcast".into()
+impl Replacement for BroadcastOp {
+    fn name(&self) -> &'static str {
+        "mqq.Broadcast"
     }
 
-    op_as_typed_op!();
-}
+    fn replaced(&self) -> &dyn TypedOp {
+        &self.op
+    }
 
-impl EvalOp for BroadcastOp {
-    op_out_of_plan!();
-
-    fn eval(&self, _ctx: &EvalContext, mut inputs: TVec<TValue>) -> TractResult<TVec<TValue>> {
+    fn eval(&self, _: &EvalContext, mut inputs: TVec<TValue>) -> TractResult<TVec<TValue>> {
         let whole = inputs.remove(self.whole);
         let part = inputs.remove(0);
         let others: &[f32] = part.try_as_plain_ram()?.as_slice()?;
@@ -153,12 +150,4 @@ impl EvalOp for BroadcastOp {
             }
         }
     }
-}
-
-impl TypedOp for BroadcastOp {
-    fn output_facts(&self, inputs: &[&TypedFact]) -> TractResult<TVec<TypedFact>> {
-        self.op.output_facts(inputs)
-    }
-
-    as_op!();
 }

@@ -2,10 +2,9 @@
 
 use super::windows::{Weights, WindowStep, Windows};
 use super::winograd::Tiles;
-use super::{OpKernel, TakenOver, float_tensor};
+use super::{OpKernel, Replacement, TakenOver, float_tensor, replaced_by};
 use pulp::Simd;
 use tract_onnx::tract_core::ops::cnn::{Conv, KernelFormat};
-use tract_onnx::tract_core::{as_op, op_as_typed_op, op_out_of_plan};
 use tract_onnx::tract_hir::internal::*;
 
 /// Convolutions of float32, channels first, with constant weights: directly with few products per output value, or by
@@ -55,7 +54,7 @@ fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
         let transformed = tensor1(&tiles.transformed(weights));
         (tiles, transformed.into_arc_tensor())
     });
-    Ok(Some(Box::new(ConvOp { conv: conv.clone(), windows, by_tiles })))
+    Ok(Some(replaced_by(ConvOp { conv: conv.clone(), windows, by_tiles })))
 }
 
 fn is_faster(conv: &Conv, windows: &Windows) -> bool {
@@ -77,18 +76,16 @@ impl WindowStep for WeightedSum {
     }
 }
 
-impl Op for ConvOp {
-    fn name(&self) -> StaticName {
-        if self.by_tiles.is_some() { "mqq.ConvByTiles" } else { "mqq.Conv" }.into()
+impl Replacement for ConvOp {
+    fn name(&self) -> &'static str {
+        if self.by_tiles.is_some() { "mqq.ConvByTiles" } else { "mqq.Conv" }
     }
 
-    op_as_typed_op!();
-}
+    fn replaced(&self) -> &dyn TypedOp {
+        &self.conv
+    }
 
-impl EvalOp for ConvOp {
-    op_out_of_plan!();
-
-    fn eval(&self, _ctx: &EvalContext, inputs: TVec<TValue>) -> TractResult<TVec<TValue>> {
+    fn eval(&self, _: &EvalContext, inputs: TVec<TValue>) -> TractResult<TVec<TValue>> {
         let (x, weights, bias) = args_3!(inputs);
         let ConvOp { conv, windows, by_tiles } = self;
         let (n_in, n_out) = (conv.input_channels(), conv.output_channels());
@@ -109,12 +106,4 @@ impl EvalOp for ConvOp {
         let weights: Vec<Weights> = taps.zip(bias).map(|(taps, first)| Weights { first, taps }).collect();
         float_tensor(&shape, |y| windows.run::<WeightedSum>(x, [n_in / conv.group, n_out / conv.group], &weights, y))
     }
-}
-
-impl TypedOp for ConvOp {
-    fn output_facts(&self, inputs: &[&TypedFact]) -> TractResult<TVec<TypedFact>> {
-        self.conv.output_facts(inputs)
-    }
-
-    as_op!();
 }

@@ -4,9 +4,8 @@
 //!
 //! Source: ONNX `GridSample`.
 
-use super::{OpKernel, TakenOver};
+use super::{OpKernel, Replacement, TakenOver, replaced_by};
 use tract_onnx::tract_core::ops::nn::{GridSample, InterpolationMode, PaddingMode};
-use tract_onnx::tract_core::{as_op, op_as_typed_op, op_out_of_plan};
 use tract_onnx::tract_hir::internal::*;
 
 /// Grid sampling of float32, nearest or linear, along up to three axes.
@@ -33,7 +32,7 @@ fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
     let has_pixels = x.shape.as_concrete().is_some_and(|shape| !shape.contains(&0));
     let is_taken =
         is_float && has_pixels && (3..=MAX_AXES + 2).contains(&x.rank()) && op.mode != InterpolationMode::Bicubic;
-    Ok(is_taken.then(|| Box::new(GridSampleOp(op.clone())) as _))
+    Ok(is_taken.then(|| replaced_by(GridSampleOp(op.clone()))))
 }
 
 impl GridSampleOp {
@@ -126,18 +125,16 @@ fn reflected(coordinate: f32, (first, last): (f32, f32)) -> f32 {
     }
 }
 
-impl Op for GridSampleOp {
-    fn name(&self) -> StaticName {
-        "mqq.GridSample".into()
+impl Replacement for GridSampleOp {
+    fn name(&self) -> &'static str {
+        "mqq.GridSample"
     }
 
-    op_as_typed_op!();
-}
+    fn replaced(&self) -> &dyn TypedOp {
+        &self.0
+    }
 
-impl EvalOp for GridSampleOp {
-    op_out_of_plan!();
-
-    fn eval(&self, _ctx: &EvalContext, inputs: TVec<TValue>) -> TractResult<TVec<TValue>> {
+    fn eval(&self, _: &EvalContext, inputs: TVec<TValue>) -> TractResult<TVec<TValue>> {
         let (x, grid) = args_2!(inputs);
         let ([n, channels, sizes @ ..], [_, positions @ .., _]) = (x.shape(), grid.shape()) else {
             bail!("the inputs have ranks {} and {}, expected 3 or more", x.rank(), grid.rank())
@@ -178,12 +175,4 @@ fn sample<const N: usize>(plane: &[f32], taps: &[Tap], y: &mut [f32]) {
     for (y, taps) in y.iter_mut().zip(taps.as_chunks::<N>().0) {
         *y = taps.iter().fold(0.0, |sum, tap| sum + tap.weight * plane[tap.at]);
     }
-}
-
-impl TypedOp for GridSampleOp {
-    fn output_facts(&self, inputs: &[&TypedFact]) -> TractResult<TVec<TypedFact>> {
-        self.0.output_facts(inputs)
-    }
-
-    as_op!();
 }

@@ -1,10 +1,9 @@
 //! Max pooling.
 
 use super::windows::{Weights, WindowStep, Windows};
-use super::{OpKernel, TakenOver, float_tensor};
+use super::{OpKernel, Replacement, TakenOver, float_tensor, replaced_by};
 use pulp::Simd;
 use tract_onnx::tract_core::ops::cnn::MaxPool;
-use tract_onnx::tract_core::{as_op, op_as_typed_op, op_out_of_plan};
 use tract_onnx::tract_hir::internal::*;
 
 /// Max pooling of float32, channels first, without indices.
@@ -27,7 +26,7 @@ fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
         return Ok(None);
     }
     let windows = x.shape.as_concrete().and_then(|shape| Windows::new(spec, shape));
-    Ok(windows.map(|windows| Box::new(MaxPoolOp { pool: pool.clone(), windows }) as _))
+    Ok(windows.map(|windows| replaced_by(MaxPoolOp { pool: pool.clone(), windows })))
 }
 
 /// The step of a maximum, which starts at the lowest finite number and ignores NaN.
@@ -42,30 +41,20 @@ impl WindowStep for Larger {
     }
 }
 
-impl Op for MaxPoolOp {
-    fn name(&self) -> StaticName {
-        "mqq.MaxPool".into()
+impl Replacement for MaxPoolOp {
+    fn name(&self) -> &'static str {
+        "mqq.MaxPool"
     }
 
-    op_as_typed_op!();
-}
+    fn replaced(&self) -> &dyn TypedOp {
+        &self.pool
+    }
 
-impl EvalOp for MaxPoolOp {
-    op_out_of_plan!();
-
-    fn eval(&self, _ctx: &EvalContext, inputs: TVec<TValue>) -> TractResult<TVec<TValue>> {
+    fn eval(&self, _: &EvalContext, inputs: TVec<TValue>) -> TractResult<TVec<TValue>> {
         let x = args_1!(inputs);
         let shape = self.pool.pool_spec.output_shape(x.shape())?.shape;
         let taps = vec![0.0; self.windows.n_taps()];
         let (x, first) = (x.try_as_plain_ram()?.as_slice()?, f32::MIN);
         float_tensor(&shape, |y| self.windows.run::<Larger>(x, [1, 1], &[Weights { first, taps: &taps }], y))
     }
-}
-
-impl TypedOp for MaxPoolOp {
-    fn output_facts(&self, inputs: &[&TypedFact]) -> TractResult<TVec<TypedFact>> {
-        self.pool.output_facts(inputs)
-    }
-
-    as_op!();
 }

@@ -16,9 +16,9 @@ mod top_k;
 mod windows;
 mod winograd;
 
-use tract_onnx::prelude::*;
-use tract_onnx::tract_core::internal::TypedOp;
 use tract_onnx::tract_core::optim::Optimizer;
+use tract_onnx::tract_core::{as_op, op_as_typed_op, op_out_of_plan};
+use tract_onnx::tract_hir::internal::*;
 
 /// The operator that replaces a node's own; `None` where the kernel does not take the node over.
 type TakenOver = Option<Box<dyn TypedOp>>;
@@ -29,6 +29,51 @@ pub struct OpKernel {
     pub name: &'static str,
     /// Returns the kernel's operator for a node, with the same inputs.
     op: fn(&TypedModel, &TypedNode) -> TractResult<TakenOver>,
+}
+
+/// An operator of a kernel, in place of one of the engine.
+trait Replacement: std::fmt::Debug + Clone + Eq + Send + Sync + 'static {
+    /// Returns the name of the operator in the graph.
+    fn name(&self) -> &'static str;
+
+    /// Returns the replaced operator, whose results have the same types and shapes.
+    fn replaced(&self) -> &dyn TypedOp;
+
+    /// Computes the results.
+    fn eval(&self, context: &EvalContext, inputs: TVec<TValue>) -> TractResult<TVec<TValue>>;
+}
+
+/// A [`Replacement`] as the engine runs it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ReplacingOp<R>(R);
+
+impl<R: Replacement> Op for ReplacingOp<R> {
+    fn name(&self) -> StaticName {
+        self.0.name().into()
+    }
+
+    op_as_typed_op!();
+}
+
+impl<R: Replacement> EvalOp for ReplacingOp<R> {
+    op_out_of_plan!();
+
+    fn eval(&self, context: &EvalContext, inputs: TVec<TValue>) -> TractResult<TVec<TValue>> {
+        self.0.eval(context, inputs)
+    }
+}
+
+impl<R: Replacement> TypedOp for ReplacingOp<R> {
+    fn output_facts(&self, inputs: &[&TypedFact]) -> TractResult<TVec<TypedFact>> {
+        self.0.replaced().output_facts(inputs)
+    }
+
+    as_op!();
+}
+
+/// Takes a node over by an operator.
+fn replaced_by(op: impl Replacement) -> Box<dyn TypedOp> {
+    Box::new(ReplacingOp(op))
 }
 
 /// Returns a float32 tensor; `write` must set all of its values.

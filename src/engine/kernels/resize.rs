@@ -3,9 +3,8 @@
 //! The engine resizes the whole tensor along one axis after the other, and value by value along the last one. This
 //! kernel makes each row of the result from rows of its plane, then resizes that row, by the same steps.
 
-use super::{OpKernel, TakenOver, float_tensor};
+use super::{OpKernel, Replacement, TakenOver, float_tensor, replaced_by};
 use tract_onnx::tract_core::ops::nn::resize::{AxisPlan, Resize};
-use tract_onnx::tract_core::{as_op, op_as_typed_op, op_out_of_plan};
 use tract_onnx::tract_hir::internal::*;
 
 /// Resizing of float32 along the last two axes.
@@ -18,7 +17,7 @@ fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
     let Some(resize) = node.op_as::<Resize>() else { return Ok(None) };
     let x = model.outlet_fact(node.inputs[0])?;
     let is_taken = x.datum_type == DatumType::F32 && x.rank() >= 2;
-    Ok(is_taken.then(|| Box::new(ResizeOp(resize.clone())) as _))
+    Ok(is_taken.then(|| replaced_by(ResizeOp(resize.clone()))))
 }
 
 /// The resizing of a tensor's planes. An axis without a plan keeps its values.
@@ -101,16 +100,14 @@ fn resize_row<const N: usize>(row: &[f32], plan: &AxisPlan, y: &mut [f32]) {
     }
 }
 
-impl Op for ResizeOp {
-    fn name(&self) -> StaticName {
-        "mqq.Resize".into()
+impl Replacement for ResizeOp {
+    fn name(&self) -> &'static str {
+        "mqq.Resize"
     }
 
-    op_as_typed_op!();
-}
-
-impl EvalOp for ResizeOp {
-    op_out_of_plan!();
+    fn replaced(&self) -> &dyn TypedOp {
+        &self.0
+    }
 
     fn eval(&self, ctx: &EvalContext, inputs: TVec<TValue>) -> TractResult<TVec<TValue>> {
         let (shape, planes) = self.planes(&inputs)?;
@@ -118,12 +115,4 @@ impl EvalOp for ResizeOp {
         let (x, rank) = (inputs[0].try_as_plain_ram()?.as_slice::<f32>()?, shape.len());
         float_tensor(&shape, |y| planes.resize(x, [shape[rank - 2], shape[rank - 1]], y))
     }
-}
-
-impl TypedOp for ResizeOp {
-    fn output_facts(&self, inputs: &[&TypedFact]) -> TractResult<TVec<TypedFact>> {
-        self.0.output_facts(inputs)
-    }
-
-    as_op!();
 }

@@ -2,9 +2,8 @@
 //!
 //! The engine is fast along the last axis only. This kernel moves the axis there and back.
 
-use super::{OpKernel, TakenOver};
+use super::{OpKernel, Replacement, TakenOver, replaced_by};
 use tract_onnx::tract_core::ops::nn::Softmax;
-use tract_onnx::tract_core::{as_op, op_as_typed_op, op_out_of_plan};
 use tract_onnx::tract_hir::internal::*;
 
 /// Softmax and LogSoftmax of float32 along one axis that is not the last one.
@@ -22,19 +21,17 @@ fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
     let x = model.outlet_fact(node.inputs[0])?;
     let &[axis] = &softmax.axes[..] else { return Ok(None) };
     let is_taken = x.datum_type == DatumType::F32 && axis + 1 < x.rank();
-    Ok(is_taken.then(|| Box::new(SoftmaxOp { softmax: softmax.clone(), axis }) as _))
+    Ok(is_taken.then(|| replaced_by(SoftmaxOp { softmax: softmax.clone(), axis })))
 }
 
-impl Op for SoftmaxOp {
-    fn name(&self) -> StaticName {
-        "mqq.Softmax".into()
+impl Replacement for SoftmaxOp {
+    fn name(&self) -> &'static str {
+        "mqq.Softmax"
     }
 
-    op_as_typed_op!();
-}
-
-impl EvalOp for SoftmaxOp {
-    op_out_of_plan!();
+    fn replaced(&self) -> &dyn TypedOp {
+        &self.softmax
+    }
 
     fn eval(&self, ctx: &EvalContext, inputs: TVec<TValue>) -> TractResult<TVec<TValue>> {
         let x = args_1!(inputs).into_tensor();
@@ -48,12 +45,4 @@ impl EvalOp for SoftmaxOp {
         back.insert(self.axis, last);
         Ok(tvec!(y.permute_axes(&back)?.into_tvalue()))
     }
-}
-
-impl TypedOp for SoftmaxOp {
-    fn output_facts(&self, inputs: &[&TypedFact]) -> TractResult<TVec<TypedFact>> {
-        self.softmax.output_facts(inputs)
-    }
-
-    as_op!();
 }

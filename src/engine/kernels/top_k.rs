@@ -2,9 +2,8 @@
 //!
 //! The engine sorts all values. This kernel selects the `k` values first, and sorts only these.
 
-use super::{OpKernel, TakenOver};
+use super::{OpKernel, Replacement, TakenOver, replaced_by};
 use tract_onnx::tract_core::ops::array::Topk;
-use tract_onnx::tract_core::{as_op, op_as_typed_op, op_out_of_plan};
 use tract_onnx::tract_hir::internal::*;
 
 /// The largest or smallest values of float32 along an axis.
@@ -17,7 +16,7 @@ fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
     let Some(top_k) = node.op_as::<Topk>() else { return Ok(None) };
     let (x, k) = (model.outlet_fact(node.inputs[0])?, model.outlet_fact(node.inputs[1])?);
     let is_taken = x.datum_type == DatumType::F32 && k.konst.is_some();
-    Ok(is_taken.then(|| Box::new(TopKOp(top_k.clone())) as _))
+    Ok(is_taken.then(|| replaced_by(TopKOp(top_k.clone()))))
 }
 
 impl TopKOp {
@@ -32,16 +31,14 @@ impl TopKOp {
     }
 }
 
-impl Op for TopKOp {
-    fn name(&self) -> StaticName {
-        "mqq.TopK".into()
+impl Replacement for TopKOp {
+    fn name(&self) -> &'static str {
+        "mqq.TopK"
     }
 
-    op_as_typed_op!();
-}
-
-impl EvalOp for TopKOp {
-    op_out_of_plan!();
+    fn replaced(&self) -> &dyn TypedOp {
+        &self.0
+    }
 
     fn eval(&self, ctx: &EvalContext, inputs: TVec<TValue>) -> TractResult<TVec<TValue>> {
         let k = inputs[1].cast_to_scalar::<i64>()?;
@@ -75,12 +72,4 @@ impl EvalOp for TopKOp {
         }
         Ok(tvec!(values.into_tvalue(), positions.into_tvalue()))
     }
-}
-
-impl TypedOp for TopKOp {
-    fn output_facts(&self, inputs: &[&TypedFact]) -> TractResult<TVec<TypedFact>> {
-        self.0.output_facts(inputs)
-    }
-
-    as_op!();
 }
