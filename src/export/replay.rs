@@ -73,6 +73,7 @@ fn demands_of(sidecar: &Sidecar) -> Demands {
         outputs: cut.unwrap_or_default(),
         min_opset: sidecar.model.opset[1],
         static_shapes: is_set("static_shapes"),
+        fuse_operators: is_set("fuse_operators"),
         multiply_and_add: is_set("multiply_and_add"),
     }
 }

@@ -120,10 +120,11 @@ impl<'a> Search<'a> {
         let n_analysis = analysis.len().min(MAX_ANALYSIS).min(cheap).min((MAX_BYTES / bytes).max(4));
         let mut analysis = CachedSamples::new(analysis.first(n_analysis), MAX_BYTES);
         let mut biases = BiasCorrection::new(corrected);
+        let plan = planner.plan(placement)?;
+        network.keep_starts(&plan);
         let float = network.run(&QuantPlan::default(), &mut analysis, true, Some(&mut biases))?;
         let float = EvaluatedFloat::new(&metrics, outputs, &float, layout, held_out.head())?;
         biases.set(BiasMode::Learn);
-        let plan = planner.plan(placement)?;
         let nothing = Measurement::new(float.prepared().clone(), Vec::new());
         let mut search = Search {
             network,

@@ -173,7 +173,8 @@ impl<'a> Draft<'a> {
         let node = &self.graph.node[node_idx];
         self.table_row(node_idx)?.weight.as_ref()?;
         let inputs = node.input.iter().enumerate().take(2);
-        let least_rank = if node.op_type() == "LayerNormalization" { 1 } else { 2 };
+        let has_gain = matches!(node.op_type(), "LayerNormalization" | "InstanceNormalization");
+        let least_rank = if has_gain { 1 } else { 2 };
         let is_weight = |name: &str| {
             self.index.float_initializer(name).is_some_and(|tensor| {
                 let has_values = tensor.dims.iter().all(|&n| n > 0);

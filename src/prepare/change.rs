@@ -45,6 +45,8 @@ pub enum Change {
     FoldedPads(usize),
     /// ReduceMean nodes over all positions became GlobalAveragePool.
     PooledMeans(usize),
+    /// Operators that spell out a GELU or an L2 normalization became one.
+    FusedOperators(usize),
     /// Div, Sub and Pow nodes became Mul and Add.
     MultipliedAndAdded(usize),
 }
@@ -142,6 +144,12 @@ impl Change {
                 "ReduceMean nodes over all positions became GlobalAveragePool",
                 &[],
             ),
+            Change::FusedOperators(n) => (
+                n,
+                "spelled-out GELU or L2 normalization became one node",
+                "spelled-out GELUs and L2 normalizations became one node each",
+                &[],
+            ),
             Change::MultipliedAndAdded(n) => (
                 n,
                 "Div, Sub or Pow node with a constant became Mul or Add",
@@ -154,7 +162,7 @@ impl Change {
 
     /// Returns the change with this text, also in a wording of earlier versions; `None` for other texts.
     pub fn parse(text: &str) -> Option<Change> {
-        const COUNTED: [fn(usize) -> Change; 12] = [
+        const COUNTED: [fn(usize) -> Change; 13] = [
             Change::LiftedConstants,
             Change::TakenOffInputs,
             Change::BypassedNodes,
@@ -166,6 +174,7 @@ impl Change {
             Change::FoldedArithmetic,
             Change::FoldedPads,
             Change::PooledMeans,
+            Change::FusedOperators,
             Change::MultipliedAndAdded,
         ];
         let (first, rest) = text.split_once(' ')?;

@@ -1,5 +1,6 @@
 //! Makes a model ready for placement: loads it, prepares it for its target, and finds types and shapes of its tensors.
 
+use super::fuse_operators::{fuse_operators, opset_of_fused};
 use super::{Change, check_float, default_opset, multiply_and_add, prepare, static_shapes};
 use crate::engine::Parsed;
 use crate::onnx::cut::{Cut, cut};
@@ -40,6 +41,8 @@ pub struct Demands {
     pub min_opset: i64,
     /// Whether all dimensions must be fixed.
     pub static_shapes: bool,
+    /// Whether operators that spell out a GELU or an L2 normalization must become one.
+    pub fuse_operators: bool,
     /// Whether divisions, differences and squares with constants must become products and sums.
     pub multiply_and_add: bool,
 }
@@ -47,8 +50,8 @@ pub struct Demands {
 impl Demands {
     /// Returns the demands of a backend, for a model that is cut at the tensors `outputs`.
     pub fn of(scheme: &Scheme, outputs: &[String]) -> Demands {
-        let Scheme { min_opset, static_shapes, multiply_and_add, .. } = *scheme;
-        Demands { outputs: outputs.to_vec(), min_opset, static_shapes, multiply_and_add }
+        let Scheme { min_opset, static_shapes, fuse_operators, multiply_and_add, .. } = *scheme;
+        Demands { outputs: outputs.to_vec(), min_opset, static_shapes, fuse_operators, multiply_and_add }
     }
 }
 
@@ -105,7 +108,11 @@ impl PreparedGraph {
             let shapes = inputs.into_iter().map(|input| (input.name, input.shape)).collect();
             changes.extend(static_shapes::fix_inputs(&mut model, &shapes)?);
         }
-        changes.extend(prepare(&mut model, demands.min_opset)?);
+        let of_fused = if demands.fuse_operators { opset_of_fused(&model) } else { 0 };
+        changes.extend(prepare(&mut model, demands.min_opset.max(of_fused))?);
+        if demands.fuse_operators {
+            changes.extend(fuse_operators(&mut model)?);
+        }
         if demands.multiply_and_add {
             changes.extend(multiply_and_add(&mut model)?);
         }

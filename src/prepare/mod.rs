@@ -3,7 +3,7 @@
 //! In: a float model as loaded. Out: constants as initializers, copies bypassed, the backend's operator set, batch
 //! normalization and arithmetic with constants folded. Graph inputs and outputs keep their names. [`PASSES`] lists all
 //! passes in the order in which they run. The file of each pass says what the pass does and where it must not act.
-//! Fixed input shapes and [`multiply_and_add`] are not passes, as only some targets need them. [`PreparedGraph`] does
+//! Fixed input shapes, [`fuse_operators`] and [`multiply_and_add`] are not passes, as only some targets need them. [`PreparedGraph`] does
 //! all of this for one target, and each step reports a [`Change`].
 
 mod bypass_copies;
@@ -13,6 +13,7 @@ mod einsum_to_matmul;
 mod fold_arithmetic;
 mod fold_constants;
 mod fold_pads;
+mod fuse_operators;
 mod graph;
 mod lift_constants;
 mod merge_bounds;
@@ -24,6 +25,7 @@ mod static_shapes;
 mod upgrade_opset;
 
 pub use change::Change;
+pub use fuse_operators::fuse_operators;
 pub use graph::{Demands, PreparedGraph, load_float, prepare_file};
 pub use multiply_and_add::multiply_and_add;
 

@@ -58,6 +58,9 @@ pub struct Scheme {
     /// Whether the target requires fixed input dimensions; the written model then has the shapes of the calibration.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub static_shapes: bool,
+    /// Whether operators that spell out a GELU or an L2 normalization become one, Gelu or LpNormalization.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fuse_operators: bool,
     /// Whether divisions by constants, and squares, become products, and differences with constants become sums.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub multiply_and_add: bool,

@@ -89,6 +89,8 @@ pub struct CachedNetwork<'a> {
     nodes: HashMap<(usize, u64, usize), Arc<NodeRunner>>,
     /// Whether the constants are so large that each node is prepared again for each run.
     is_large: bool,
+    /// The tensors that the cache may keep; `None` for all.
+    starts: Option<BTreeSet<&'a str>>,
 }
 
 fn bytes_of(values: &SampleValues) -> usize {
@@ -112,12 +114,35 @@ impl<'a> CachedNetwork<'a> {
         let n_bytes: usize =
             net.graph.initializer.iter().filter_map(|tensor| tensor.raw_data.as_ref()).map(Bytes::len).sum();
         let is_large = n_bytes > MAX_CONSTANTS;
-        let (runtime, groups, examples, first_like, nodes) = Default::default();
-        let mut network = CachedNetwork { net, runtime, groups, examples, first_like, nodes, is_large };
+        let (runtime, groups, examples, first_like, nodes, starts) = Default::default();
+        let mut network = CachedNetwork { net, runtime, groups, examples, first_like, nodes, is_large, starts };
         let first: BTreeMap<&str, &Value> = samples.names.iter().map(String::as_str).zip(first).collect();
         network.group_of(&first);
         network.prepare(0)?;
         Ok(network)
+    }
+
+    /// Limits the cache to tensors at which runs start again whose plans quantize a part of `plan`. A node without
+    /// quantizers that reads a single tensor, or tensors that follow from a single one, runs again only where that one
+    /// has changed.
+    pub fn keep_starts(&mut self, plan: &QuantPlan) {
+        let of_activations = plan.activations.iter().flat_map(|planned| &planned.quantizer.edges);
+        let of_weights = plan.weights.iter().flat_map(|planned| &planned.quantizer.edges);
+        let quantized: BTreeSet<usize> = of_activations.chain(of_weights).map(|edge| edge.0).collect();
+        let mut starts: BTreeSet<&str> = self.net.outputs.iter().copied().collect();
+        // The tensor from which each tensor follows.
+        let mut sources: BTreeMap<&str, &str> = BTreeMap::new();
+        for (node_idx, (node, runtime)) in self.net.graph.node.iter().zip(&self.runtime).enumerate() {
+            let read: BTreeSet<&str> = runtime.iter().map(|name| sources.get(name).copied().unwrap_or(name)).collect();
+            let source = read.first().filter(|_| read.len() == 1 && !quantized.contains(&node_idx));
+            if source.is_none() {
+                starts.extend(runtime);
+            }
+            let outputs = node.output.iter().map(String::as_str);
+            let first = node.output.first().map_or("", String::as_str);
+            sources.extend(outputs.map(|name| (name, source.copied().unwrap_or(first))));
+        }
+        self.starts = Some(starts);
     }
 
     /// Returns the group of a sample, given its inputs by name. A new group is not prepared yet.
@@ -333,7 +358,8 @@ impl<'a> CachedNetwork<'a> {
                     "tensor `{name}`: shape depends on the values of the sample, expected equal shapes for equal input shapes"
                 );
                 let bytes = bytes_of(&values);
-                if let (true, Some(key)) = (keep && kept_bytes + bytes <= samples.max_bytes, key) {
+                let is_start = self.starts.as_ref().is_none_or(|starts| starts.contains(name.as_str()));
+                if let (true, Some(key)) = (keep && is_start && kept_bytes + bytes <= samples.max_bytes, key) {
                     kept_bytes += bytes;
                     samples.kept.insert(key, values.clone());
                 }

@@ -384,6 +384,12 @@ pub const CASES: &[Case] = &[
         expected: &["(MatMul): `w_q`: type of the constant left operand is int8, expected uint8"],
     },
     Case {
+        call: "{ refused_operators: { ops: [Selu] } }",
+        rule: "refused_operators",
+        breaks: |m| node(m, "s").op_type = Some("Selu".into()),
+        expected: &["(Selu): operator is Selu, expected one that the target builds between quantized tensors"],
+    },
+    Case {
         call: "{ no_float_nodes: { fuse: [Relu] } }",
         rule: "no_float_nodes",
         breaks: |m| insert(m, "Elu", "s_q", 0),

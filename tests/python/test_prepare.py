@@ -589,6 +589,64 @@ def test_a_graph_of_products_and_sums_can_be_exported_again(tmp_path):
     assert again.read_bytes() == emitted[0].read_bytes()
 
 
+ROOTS = {"root": np.float32(2**0.5), "inverse": np.float32(0.5**0.5), "one": np.float32(1), "half": np.float32(0.5),
+         "tiny": np.float32(1e-12), "large": np.float32(0.1), "axis": np.int64([1]), "two_axes": np.int64([1, 2])}
+ERF = [("Erf", ["a"], ["b"], {}), ("Add", ["b", "one"], ["c"], {})]
+NORM = ("ReduceL2", ["x", "axis"], ["n"], {"keepdims": 1})
+SPELLED_OUT = {
+    "torch": ([("Div", ["x", "root"], ["a"], {}), *ERF, ("Mul", ["x", "c"], ["d"], {}), ("Mul", ["d", "half"], ["y"], {})], "Gelu"),
+    "half first": ([("Mul", ["inverse", "x"], ["a"], {}), *ERF, ("Mul", ["x", "half"], ["h"], {}), ("Mul", ["h", "c"], ["y"], {})],
+                   "Gelu"),
+    "half of the sum": ([("Mul", ["x", "inverse"], ["a"], {}), *ERF, ("Mul", ["half", "c"], ["d"], {}), ("Mul", ["d", "x"], ["y"], {})],
+                        "Gelu"),
+    "another scale": ([("Mul", ["x", "half"], ["a"], {}), *ERF, ("Mul", ["x", "c"], ["d"], {}), ("Mul", ["d", "half"], ["y"], {})],
+                      None),
+    "another factor": ([("Div", ["x", "root"], ["a"], {}), *ERF, ("Relu", ["x"], ["r"], {}), ("Mul", ["r", "c"], ["d"], {}),
+                        ("Mul", ["d", "half"], ["y"], {})], None),
+    "read elsewhere": ([("Div", ["x", "root"], ["a"], {}), *ERF, ("Mul", ["x", "c"], ["d"], {}), ("Mul", ["d", "half"], ["e"], {}),
+                        ("Sub", ["e", "b"], ["y"], {})], None),
+    "norm": ([NORM, ("Div", ["x", "n"], ["y"], {})], "LpNormalization"),
+    "bounded norm": ([NORM, ("Clip", ["n", "tiny"], ["m"], {}), ("Shape", ["x"], ["s"], {}), ("Expand", ["m", "s"], ["e"], {}),
+                      ("Div", ["x", "e"], ["y"], {})], "LpNormalization"),
+    "norm with a large bound": ([NORM, ("Clip", ["n", "large"], ["m"], {}), ("Div", ["x", "m"], ["y"], {})], None),
+    "norm over two axes": ([("ReduceL2", ["x", "two_axes"], ["n"], {"keepdims": 1}), ("Div", ["x", "n"], ["y"], {})], None),
+    "norm of another tensor": ([("Relu", ["x"], ["r"], {}), NORM, ("Div", ["r", "n"], ["y"], {})], None),
+}
+
+
+@pytest.mark.parametrize("name", SPELLED_OUT)
+def test_spelled_out_operators_are_fused_for_the_htp(name, tmp_path):
+    nodes, fused = SPELLED_OUT[name]
+    path, x = tmp_path / "model.onnx", floats(1, 4, 6, 6)
+    used = {i for _, inputs, _, _ in nodes for i in inputs}
+    onnx.save(model(18, nodes, {k: v for k, v in ROOTS.items() if k in used}), path)
+    output = tmp_path / "out.onnx"
+    mqq("prepare", path, "-b", "qnn-htp", "-o", output)
+    onnx.checker.check_model(str(output), full_check=True)
+    after = onnx.load(output)
+    ops = [node.op_type for node in after.graph.node]
+    assert ops == [fused] if fused else len(ops) == len(nodes)
+    [expected], [found] = (session(file, False).run(None, {"x": x}) for file in (path, output))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    # Other targets have no operator for it.
+    mqq("prepare", path, "-b", "tensorrt", "-o", output)
+    assert len(onnx.load(output).graph.node) == len(nodes)
+
+
+def test_a_fused_graph_can_be_exported_again(tmp_path):
+    nodes = [("Conv", ["x", "w"], ["v"], {}), *[(op, ["v" if i == "x" else i for i in inputs], outputs, attributes)
+                                               for op, inputs, outputs, attributes in SPELLED_OUT["torch"][0]]]
+    constants = {"w": floats(4, 4, 1, 1), **{k: ROOTS[k] for k in ("root", "one", "half")}}
+    path, output, again = tmp_path / "model.onnx", tmp_path / "out.onnx", tmp_path / "again.onnx"
+    onnx.save(model(13, nodes, constants), path)
+    np.save(tmp_path / "x.npy", floats(8, 4, 6, 6))
+    mqq("calibrate", path, "-b", "qnn-htp", "--data", tmp_path / "x.npy", "-o", output, "--emit", "deploy")
+    assert [node.op_type for node in onnx.load(output).graph.node if "Linear" not in node.op_type] == ["Conv", "Gelu"]
+    [emitted] = [file for file in tmp_path.iterdir() if "deploy" in file.name]
+    mqq("export", output.with_suffix(".json"), "-f", "deploy", "-m", path, "-o", again)
+    assert again.read_bytes() == emitted.read_bytes()
+
+
 def test_functions_are_inlined_as_onnx_runtime_runs_them(tmp_path):
     """Attributes that refer to the call's, a default, subgraphs that read the function's tensors, and a call in a subgraph."""
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)]

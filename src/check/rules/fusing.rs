@@ -220,6 +220,26 @@ fn left_constant(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
     }
 }
 
+/// Operators that the target cannot build between quantized tensors.
+pub const REFUSED_OPERATORS: Check = Check {
+    name: "refused_operators",
+    about: "no operator of `ops` reads a quantized tensor: the target refuses the model, or runs the operator elsewhere",
+    takes: &[("ops", ParameterKind::Ops)],
+    is_about_the_float_model: true,
+    run: refused_operators,
+    ..Check::DEFAULT
+};
+
+fn refused_operators(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
+    for node in quantized_operators(graph, call) {
+        report.add(
+            Finding::new("operator", node.op_type(), "one that the target builds between quantized tensors")
+                .at(node)
+                .hint("export the float model without this operator, or cut the model before it with --outputs"),
+        );
+    }
+}
+
 /// No operator may compute in float.
 pub const NO_FLOAT_NODES: Check = Check {
     name: "no_float_nodes",

@@ -95,6 +95,7 @@ pub const CHECKS: &[Check] = &[
     fusing::QUANTIZED_OUTPUT,
     fusing::INTEGER_OPERATORS,
     fusing::LEFT_CONSTANT,
+    fusing::REFUSED_OPERATORS,
     fusing::NO_FLOAT_NODES,
 ];
 
