@@ -127,8 +127,7 @@ fn a_model_and_its_sidecar_say_the_same_where_nodes_are_removed_or_have_no_name(
         for backend in ["qnn-htp", "tflite", "onnxruntime", "openvino"] {
             let mut command = mqq();
             command.current_dir(folder.path()).args(["calibrate", &format!("{name}.onnx"), "-b", backend]);
-            let ran = run(command.args(["--data", "x.npy", "--effort", "0"]));
-            assert_eq!(ran.code, 0, "{}", ran.stderr);
+            run(command.args(["--data", "x.npy", "--effort", "0"])).done();
             let [model, sidecar] = ["onnx", "json"].map(|extension| format!("{name}.{backend}.{extension}"));
             let mut command = mqq();
             command.current_dir(folder.path()).args(["diff", &model, &sidecar, "--fail-on-difference"]);
@@ -144,8 +143,7 @@ fn calibrated(folder: &Path, name: &str, options: &[&str]) -> [std::path::PathBu
     let mut command = mqq();
     command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx")).args(["--effort", "0", "--quiet"]);
     command.arg("--data").arg(repository("calib_data/calib")).args(["--preprocess", "half", "--out-dir"]).arg(&out);
-    let ran = run(command.args(options));
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    run(command.args(options)).done();
     ["onnx", "json"].map(|extension| out.join(format!("digits_cnn.onnxruntime.{extension}")))
 }
 
@@ -176,8 +174,7 @@ fn models_and_sidecars_are_compared_in_any_mix() {
             assert_eq!(mixed[key], of_models[key], "{key}");
         }
     }
-    let ran = run(mqq().arg("diff").args([&model, &other]));
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let ran = run(mqq().arg("diff").args([&model, &other])).done();
     assert!(
         ran.stdout.contains("\nquantized in the first only: 1 node\n  /branch_1/branch_1.0/Conv\n"),
         "{}",

@@ -2,23 +2,26 @@
 
 use crate::data::{npy_f32, write_npz_stored};
 use crate::support::command::{Ran, mqq, run};
-use crate::support::{GraphBuilder, noise, repository};
+use crate::support::{GraphBuilder, noise, repository, write_noise};
 use assert_cmd::Command;
 use image::{ImageFormat, RgbImage};
 use mqq::data::Preprocessing;
 use std::fs;
-use std::path::Path;
-
+use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 fn calibrate(backend: &str, data: &Path, folder: &Path) -> Command {
     let mut command = mqq();
-    command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx")).args(["-b", backend, "--effort", "0"]);
+    command.arg("calibrate").arg(float_model()).args(["-b", backend, "--effort", "0"]);
     command.arg("--data").arg(data).arg("--out-dir").arg(folder);
     command
 }
 
-fn digits() -> std::path::PathBuf {
+fn float_model() -> PathBuf {
+    repository("fixtures/digits_cnn.onnx")
+}
+
+fn digits() -> PathBuf {
     repository("calib_data/calib")
 }
 
@@ -50,14 +53,14 @@ fn a_backend_has_its_name_in_any_case_and_near_ones_are_suggested() {
 fn a_wrong_option_with_json_leaves_an_error_object() {
     let folder = TempDir::new().unwrap();
     let ran = refused(calibrate("tensorrt", &digits(), folder.path()).args(["--json", "--nosuch"]), 2, "--nosuch");
-    let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let report = ran.json();
     assert_eq!(report["error"], "unexpected argument '--nosuch' found");
     assert!(report["hint"].as_str().unwrap().starts_with("`mqq help calibrate` lists"), "{report}");
     for wrong in ["fixtures/digits_cnn.onnx", "convert"] {
         refused(mqq().arg(wrong), 2, "tip: did you mean `mqq calibrate`, which quantizes a model?");
     }
     let ran = refused(calibrate("tensorrt", &digits(), folder.path()).args(["--json", "--limit", "x"]), 2, "--limit");
-    let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let report = ran.json();
     assert!(report["error"].as_str().unwrap().starts_with("invalid value 'x' for '--limit <N>'"), "{report}");
     let ran = refused(calibrate("tensorrt", &digits(), folder.path()).arg("--nosuch"), 2, "--nosuch");
     assert!(ran.stdout.is_empty() && !ran.stderr.contains("tip: "), "{}", ran.stderr);
@@ -68,13 +71,11 @@ fn a_wrong_option_with_json_leaves_an_error_object() {
 #[test]
 fn preprocessing_that_was_not_asked_for_or_has_no_effect_is_a_warning() {
     let folder = TempDir::new().unwrap();
-    let ran = run(&mut calibrate("tensorrt", &digits(), folder.path()));
-    assert_eq!(ran.code, 0);
+    let ran = run(&mut calibrate("tensorrt", &digits(), folder.path())).done();
     assert!(ran.stderr.contains("no preprocessing is given, so defaults are used: images"), "{}", ran.stderr);
     let array = folder.path().join("x.npy");
-    crate::support::write_npy(&array, &[16, 3, 32, 32], &crate::support::noise(16 * 3 * 32 * 32, 1));
-    let ran = run(calibrate("tensorrt", &array, folder.path()).args(["--preprocess", "half"]));
-    assert_eq!(ran.code, 0);
+    write_noise(&array, &[16, 3, 32, 32], 1);
+    let ran = run(calibrate("tensorrt", &array, folder.path()).args(["--preprocess", "half"])).done();
     assert!(ran.stderr.contains("the preprocessing options have no effect"), "{}", ran.stderr);
     for ran in [
         run(&mut calibrate("tensorrt", &array, folder.path())),
@@ -118,7 +119,7 @@ fn a_table_without_a_row_for_most_of_the_work_is_a_warning() {
     let folder = TempDir::new().unwrap();
     for backend in ["onnxruntime-dynamic", "weight-only-int4"] {
         let mut command = mqq();
-        command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx")).args(["-b", backend]);
+        command.arg("calibrate").arg(float_model()).args(["-b", backend]);
         let ran = run(command.arg("--out-dir").arg(folder.path()));
         let expected = format!("8 Conv stay float, because backend `{backend}` does not quantize Conv\n");
         assert!(ran.code == 0 && ran.stderr.contains(&expected), "{}", ran.stderr);
@@ -144,8 +145,7 @@ fn strict_makes_warnings_an_error_and_writes_nothing() {
         assert!(ran.code == 0 && ran.stderr.contains(expected), "{}", ran.stderr);
         fs::remove_dir_all(&out).unwrap();
     }
-    let ran = run(calibrate("tensorrt", &digits(), &out).args(["--preprocess", "half", "--strict"]));
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    run(calibrate("tensorrt", &digits(), &out).args(["--preprocess", "half", "--strict"])).done();
 }
 
 #[test]
@@ -166,8 +166,7 @@ fn a_picture_that_cannot_be_decoded_is_an_error_or_counted() {
     assert_eq!(run(&mut calibrate("tensorrt", &at(""), &out)).code, 0);
     fs::write(at("new.avif"), b"\0\0\0\x1cftypavif\0\0\0\0").unwrap();
     refused(&mut calibrate("tensorrt", &at(""), &out), 1, "new.avif`: ");
-    let ran = run(calibrate("tensorrt", &at(""), &out).arg("--skip-bad-data"));
-    assert_eq!(ran.code, 0);
+    let ran = run(calibrate("tensorrt", &at(""), &out).arg("--skip-bad-data")).done();
     assert!(ran.stderr.contains("skipped sample: ") && ran.stderr.contains("new.avif"), "{}", ran.stderr);
     assert!(ran.stdout.contains("calibration data  2 samples"), "{}", ran.stdout);
 }
@@ -191,8 +190,7 @@ fn entries_of_lists_that_are_missing_are_an_error_or_counted() {
             format!("{list}`: line {line}: `gone.png`: does not exist, expected a path relative to the list");
         let ran = refused(&mut calibrate("tensorrt", &at(list), &out), 1, &expected);
         assert!(ran.stderr.contains("hint: --skip-bad-data skips "), "{}", ran.stderr);
-        let ran = run(calibrate("tensorrt", &at(list), &out).args(["--skip-bad-data", "--methods", "none"]));
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let ran = run(calibrate("tensorrt", &at(list), &out).args(["--skip-bad-data", "--methods", "none"])).done();
         assert!(ran.stdout.contains("calibration data  3 samples, 2 skipped"), "{}", ran.stdout);
         assert_eq!(ran.stderr.matches("skipped sample: ").count(), 2, "{}", ran.stderr);
         assert!(
@@ -205,8 +203,7 @@ fn entries_of_lists_that_are_missing_are_an_error_or_counted() {
     let lines = [image(0), image(1), image(2), "gone.png".to_string(), image(4), image(5)];
     fs::write(at("list.txt"), lines.join("\n")).unwrap();
     let mut command = calibrate("tensorrt", &at("list.txt"), &at("batches"));
-    let ran = run(command.args(["--shape", "input=2x3x32x32", "--skip-bad-data", "--methods", "none"]));
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let ran = run(command.args(["--shape", "input=2x3x32x32", "--skip-bad-data", "--methods", "none"])).done();
     assert!(ran.stdout.contains("calibration data  2 samples, 1 skipped"), "{}", ran.stdout);
     fs::write(at("list.txt"), "gone.png\nlost.png").unwrap();
     refused(calibrate("tensorrt", &at("list.txt"), &at("none")).arg("--skip-bad-data"), 1, "gone.png`: does not exist");
@@ -218,7 +215,7 @@ fn folders_for_results_are_made_and_do_not_stay_empty() {
     let output = folder.path().join("new/folder/x.onnx");
     let run_with = |data: &Path| {
         let mut command = mqq();
-        command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx")).args(["-b", "tvm", "--effort", "0"]);
+        command.arg("calibrate").arg(float_model()).args(["-b", "tvm", "--effort", "0"]);
         run(command.args(["--preprocess", "half", "--data"]).arg(data).arg("-o").arg(&output))
     };
     let bad = folder.path().join("bad.npy");
@@ -253,7 +250,7 @@ fn open_dimensions_have_the_shape_of_the_data() {
     mqq::onnx::save(&model, &at("open.onnx")).unwrap();
     let one = |name: &str, shape: &[usize]| {
         let file = at(name);
-        crate::support::write_npy(&file, shape, &crate::support::noise(shape.iter().product(), 1));
+        write_noise(&file, shape, 1);
         fs::read(file).unwrap()
     };
     let command = |shape: &[&str]| {
@@ -265,8 +262,7 @@ fn open_dimensions_have_the_shape_of_the_data() {
     // Five samples, as one batch or with an axis of samples in front.
     let archive = |a: &[usize], b: &[usize]| write_npz_stored(&at("x.npz"), &[("a", one("a", a)), ("b", one("b", b))]);
     archive(&[5, 3, 12, 10], &[5, 1, 3, 12, 10]);
-    let ran = run(&mut command(&[]));
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let ran = run(&mut command(&[])).done();
     assert!(ran.stdout.contains("5 samples"), "{}", ran.stdout);
     refused(
         &mut command(&["--shape", "aa=1x3x12x10"]),
@@ -308,7 +304,7 @@ fn a_batch_of_one_that_leaves_products_float_is_named() {
         graph.op("MatMul", &["columns", "w"], "y");
         mqq::onnx::save(&graph.output("y").build(), &at(file)).unwrap();
     }
-    crate::support::write_npy(&at("x.npy"), &[64, 32], &crate::support::noise(64 * 32, 1));
+    write_noise(&at("x.npy"), &[64, 32], 1);
     let command = |file: &str, options: &[&str]| {
         let mut command = mqq();
         command.arg("calibrate").arg(at(file)).args(["-b", "tensorrt", "--effort", "0", "--data"]);
@@ -360,16 +356,15 @@ fn images_give_an_open_height_and_width() {
 #[test]
 fn more_threads_than_cores_are_not_used() {
     let folder = TempDir::new().unwrap();
-    let ran = run(calibrate("tensorrt", &digits(), folder.path()).args(["--preprocess", "half", "--threads", "999"]));
-    assert_eq!(ran.code, 0);
+    let ran =
+        run(calibrate("tensorrt", &digits(), folder.path()).args(["--preprocess", "half", "--threads", "999"])).done();
     assert!(ran.stderr.contains("--threads is 999, but there are"), "{}", ran.stderr);
 }
 
 #[test]
 fn inspect_begins_with_shapes_and_float_nodes_and_lists_tensors_where_asked() {
     let inspect = |more: &[&str]| {
-        let ran = run(mqq().arg("inspect").arg(repository("fixtures/digits_cnn.onnx")).args(["-b", "tvm"]).args(more));
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let ran = run(mqq().arg("inspect").arg(float_model()).args(["-b", "tvm"]).args(more)).done();
         ran.stdout
     };
     let text = inspect(&[]);
@@ -396,7 +391,7 @@ fn the_share_of_multiply_adds_on_integers_is_said() {
     };
     let share = |args: &[&str]| {
         let ran = ran(&[&["--json"], args].concat());
-        let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+        let report = ran.json();
         report["results"][0]["summary"]["integer_share"].as_f64().unwrap()
     };
     let (all, some) = (share(&[]), share(&["--exclude", "/stem/stem.0/Conv"]));
@@ -414,9 +409,8 @@ fn compare(float: &Path, quantized: &Path, data: &Path, more: &[&str]) -> Ran {
 #[test]
 fn compare_says_where_its_preprocessing_is_not_the_sidecars() {
     let folder = TempDir::new().unwrap();
-    let model = repository("fixtures/digits_cnn.onnx");
-    let ran = run(calibrate("tensorrt", &digits(), folder.path()).args(["--preprocess", "half"]));
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let model = float_model();
+    run(calibrate("tensorrt", &digits(), folder.path()).args(["--preprocess", "half"])).done();
     let quantized = folder.path().join("digits_cnn.tensorrt.onnx");
     let compared = |more: &[&str]| compare(&model, &quantized, &digits(), more);
     let ran = compared(&["--preprocess", "unit"]);
@@ -430,7 +424,7 @@ fn compare_says_where_its_preprocessing_is_not_the_sidecars() {
     // The same steps, asked for in another way; arrays; no sidecar.
     let spelled = ["--color", "rgb", "--scale", "1/255", "--mean", "0.5,0.5,0.5", "--std", "0.5", "--resize", "exact"];
     let array = folder.path().join("x.npy");
-    crate::support::write_npy(&array, &[4, 3, 32, 32], &crate::support::noise(4 * 3 * 32 * 32, 1));
+    write_noise(&array, &[4, 3, 32, 32], 1);
     for ran in [compared(&["--preprocess", "half"]), compared(&spelled), compare(&model, &quantized, &array, &[])] {
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
     }
@@ -440,7 +434,7 @@ fn compare_says_where_its_preprocessing_is_not_the_sidecars() {
 
 #[test]
 fn one_sample_is_not_plural() {
-    let model = repository("fixtures/digits_cnn.onnx");
+    let model = float_model();
     let ran = compare(&model, &model, &digits(), &["--preprocess", "half", "--limit", "1", "--task", "classify"]);
     assert!(ran.code == 0 && ran.stdout.contains("1 sample"), "{} {}", ran.stdout, ran.stderr);
     assert!(!ran.stdout.contains("1 samples"), "{}", ran.stdout);
@@ -449,7 +443,7 @@ fn one_sample_is_not_plural() {
 #[test]
 fn classes_are_the_names_of_folders() {
     let folder = TempDir::new().unwrap();
-    let model = repository("fixtures/digits_cnn.onnx");
+    let model = float_model();
     let labels = fs::read_to_string(repository("calib_data/eval.csv")).unwrap();
     let names = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"];
     // Letters in the order of the classes; the classes themselves; names in another order.
@@ -507,11 +501,10 @@ fn compare_upgrades_an_operator_set_as_calibrate_does() {
     let up = graph.op("Upsample", &[&y, "scales"], "up");
     let model = graph.output(&up).build();
     mqq::onnx::save(&model, &at("up.onnx")).unwrap();
-    crate::support::write_npy(&at("x.npy"), &[4, 3, 8, 8], &crate::support::noise(4 * 3 * 8 * 8, 1));
+    write_noise(&at("x.npy"), &[4, 3, 8, 8], 1);
     let mut command = mqq();
     command.arg("calibrate").arg(at("up.onnx")).args(["-b", "tensorrt", "--effort", "0", "--data"]).arg(at("x.npy"));
-    let ran = run(&mut command);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    run(&mut command).done();
     let ran = compare(&at("up.onnx"), &at("up.tensorrt.onnx"), &at("x.npy"), &["--min-sqnr", "20"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
 }
@@ -535,7 +528,7 @@ fn the_sensitivity_of_each_layer_is_printed() {
 fn a_float_model_with_nan_has_no_ordinary_figures() {
     let folder = TempDir::new().unwrap();
     let at = |name: &str| folder.path().join(name);
-    let mut model = mqq::onnx::load_whole(&repository("fixtures/digits_cnn.onnx")).unwrap().model;
+    let mut model = mqq::onnx::load_whole(&float_model()).unwrap().model;
     let weight = model.graph.as_mut().unwrap().initializer.iter_mut().find(|t| t.name() == "stem.0.weight").unwrap();
     let (shape, mut values) =
         (mqq::onnx::tensor::shape(weight).unwrap(), mqq::onnx::tensor::f32_values(weight).unwrap());
@@ -569,9 +562,8 @@ fn pixel_values_that_fit_clearly_better_are_named() {
     let folder = TempDir::new().unwrap();
     let warned = |data: &Path, more: &[&str]| {
         let mut command = mqq();
-        command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx")).args(["-b", "tensorrt", "--data"]);
-        let ran = run(command.arg(data).arg("--out-dir").arg(folder.path()).args(more));
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        command.arg("calibrate").arg(float_model()).args(["-b", "tensorrt", "--data"]);
+        let ran = run(command.arg(data).arg("--out-dir").arg(folder.path()).args(more)).done();
         ran.stderr
     };
     let fits = "the network tells classes apart clearly better with --color rgb --scale 1/255 --mean 0.5 --std 0.5 (as in \
@@ -582,7 +574,7 @@ fn pixel_values_that_fit_clearly_better_are_named() {
     }
     // The right values; the check is off; too few images; arrays.
     let array = folder.path().join("x.npy");
-    crate::support::write_npy(&array, &[30, 3, 32, 32], &crate::support::noise(30 * 3 * 32 * 32, 1));
+    write_noise(&array, &[30, 3, 32, 32], 1);
     for said in [
         warned(&digits(), &["--preprocess", "half"]),
         warned(&digits(), &["--preprocess", "unit", "--no-preprocess-check"]),
@@ -607,7 +599,7 @@ fn pixel_values_that_fit_clearly_better_are_named() {
 fn normalizations_tell_the_scale() {
     let folder = TempDir::new().unwrap();
     let at = |name: &str| folder.path().join(name);
-    let mut model = mqq::onnx::load_whole(&repository("fixtures/digits_cnn.onnx")).unwrap().model;
+    let mut model = mqq::onnx::load_whole(&float_model()).unwrap().model;
     let graph = model.graph.as_mut().unwrap();
     // The map in front of the pooling is the output.
     let pool = graph.node.iter().position(|node| node.op_type() == "GlobalAveragePool").unwrap();
@@ -624,8 +616,7 @@ fn normalizations_tell_the_scale() {
     let warned = |preset: &str| {
         let mut command = mqq();
         command.arg("calibrate").arg(at("map.onnx")).args(["-b", "tensorrt", "--effort", "0", "--preprocess", preset]);
-        let ran = run(command.arg("--data").arg(&list));
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let ran = run(command.arg("--data").arg(&list)).done();
         ran.stderr
     };
     let said = warned("raw");
@@ -660,7 +651,7 @@ fn a_long_stage_is_reported_while_it_runs() {
     let first = graph.conv("x", 3, 32, 3, 1, "first");
     let y = graph.conv(&first, 32, 32, 3, 1, "y");
     mqq::onnx::save(&graph.output(&y).build(), &at("slow.onnx")).unwrap();
-    crate::support::write_npy(&at("x.npy"), &[1, 3, 224, 224], &crate::support::noise(3 * 224 * 224, 1));
+    write_noise(&at("x.npy"), &[1, 3, 224, 224], 1);
     fs::write(at("many.txt"), "x.npy\n".repeat(10_000)).unwrap();
     let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin!("mqq"));
     command.arg("calibrate").arg(at("slow.onnx")).args(["-b", "tvm", "--effort", "0", "--threads", "1", "--data"]);
@@ -679,7 +670,7 @@ fn ranges_that_are_given_are_counted() {
     let folder = TempDir::new().unwrap();
     assert_eq!(run(&mut calibrate("tensorrt", &digits(), folder.path())).code, 0);
     let mut command = mqq();
-    command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx")).args(["-b", "tensorrt", "--ranges-from"]);
+    command.arg("calibrate").arg(float_model()).args(["-b", "tensorrt", "--ranges-from"]);
     command.arg(folder.path().join("digits_cnn.tensorrt.json")).arg("-o").arg(folder.path().join("again.onnx"));
     let ran = run(&mut command);
     let expected = "given ranges      11 tensors from `digits_cnn.tensorrt.json` (sidecar)";
@@ -688,7 +679,7 @@ fn ranges_that_are_given_are_counted() {
 
 #[test]
 fn the_size_stands_beside_that_of_the_float_model() {
-    let (folder, model) = (TempDir::new().unwrap(), repository("fixtures/digits_cnn.onnx"));
+    let (folder, model) = (TempDir::new().unwrap(), float_model());
     let mut command = mqq();
     command.arg("calibrate").arg(&model).args(["-b", "weight-only-int8", "--out-dir"]).arg(folder.path());
     let ran = run(&mut command);
@@ -701,7 +692,7 @@ fn the_size_stands_beside_that_of_the_float_model() {
 #[test]
 fn errors_of_options_and_formats_have_advice() {
     let ran = refused(mqq().args(["calibrate", "m.onnx", "-b", "tensorrt", "--limitt", "3", "--json"]), 2, "--limitt");
-    let error: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let error = ran.json();
     assert_eq!(error["hint"], "a similar argument exists: '--limit'");
     for (option, tip) in [
         ("--subset-size", "tip: --subset-size of NNCF is --limit N"),
@@ -737,7 +728,7 @@ fn errors_of_options_and_formats_have_advice() {
     refused(skipped.arg("--skip-bad-data"), 1, "hint: docs/guide.md explains how to pass data\n");
     let advice =
         "`: is a model, expected a sidecar\nhint: the sidecar of a quantized model is the .json file beside it";
-    refused(mqq().arg("report").arg(repository("fixtures/digits_cnn.onnx")), 1, advice);
+    refused(mqq().arg("report").arg(float_model()), 1, advice);
 }
 
 #[test]
@@ -766,10 +757,10 @@ fn hints_are_about_the_option_or_the_file_that_is_wrong() {
         (&["--strict", "--limit", "2"], 3, "hint: without --strict, the model is written despite warnings\n"),
     ] {
         let mut command = mqq();
-        command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx")).args(["-b", "tensorrt", "--data"]);
+        command.arg("calibrate").arg(float_model()).args(["-b", "tensorrt", "--data"]);
         refused(command.arg(digits()).arg("--out-dir").arg(folder.path()).args(extra), code, expected);
     }
-    let models = [repository("fixtures/digits_cnn.onnx"), repository("fixtures/digits_cnn.onnx")];
+    let models = [float_model(), float_model()];
     let mut compare = mqq();
     compare.arg("compare").args(models).arg("--data").arg(digits()).args(["--mean", "0.5", "0.5", "0.5"]);
     refused(&mut compare, 2, "tip: separate the numbers of an option by commas");

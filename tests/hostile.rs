@@ -1,8 +1,7 @@
 //! Bad input: one clear error that names the smallest place, and nothing left behind.
 
-use crate::support::command::{mqq, run};
-use crate::support::{Attr, GraphBuilder, repository};
-use assert_cmd::Command;
+use crate::support::command::{Ran, mqq, run};
+use crate::support::{self, Attr, GraphBuilder, repository, write_noise};
 use mqq::onnx;
 use mqq::onnx::proto::*;
 use prost::Message;
@@ -13,18 +12,21 @@ use tempfile::TempDir;
 /// Stderr of a run that must fail with exit code 1 and leave no result.
 fn fails(model: &Path, data: &[&Path], extra: &[&str]) -> String {
     let out = TempDir::new().unwrap();
-    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("mqq"));
+    let mut command = mqq();
     command.arg("calibrate").arg(model).args(["-b", "tensorrt", "--out-dir"]).arg(out.path());
-    data.iter().for_each(|path| {
+    for path in data {
         command.arg("--data").arg(path);
-    });
-    let output = command.args(extra).output().unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{stderr}");
-    assert!(output.stdout.is_empty());
+    }
+    let Ran { code, stdout, stderr } = run(command.args(extra));
+    assert_eq!((code, stdout.as_str()), (1, ""), "{stderr}");
     assert!(stderr.starts_with("error: ") && !stderr.contains("panick") && stderr.contains("\nhint: "), "{stderr}");
     assert_eq!(fs::read_dir(out.path()).unwrap().count(), 0, "{stderr}");
     stderr
+}
+
+/// An attribute with an integer.
+fn attribute(name: &str, value: i64) -> AttributeProto {
+    support::attribute(name, &Attr::Int(value))
 }
 
 fn images() -> PathBuf {
@@ -105,7 +107,7 @@ fn inspect_names_operators_that_the_engine_lacks() {
             assert!(ran.stdout.contains("Warp (1 node, first: `Warp_y`)"), "{}", ran.stdout);
         }
         let ran = run(mqq().arg("inspect").arg(model("Warp", is_open)).arg("--json"));
-        let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+        let report = ran.json();
         assert!(report["engine_error"].as_str().unwrap().contains("Warp"), "{report}");
         // Samples may give the shape.
         for backend in [&[][..], &["-b", "tensorrt"]] {
@@ -146,12 +148,7 @@ fn models_that_cannot_be_quantized() {
         ..Default::default()
     };
     let training = || NodeProto {
-        attribute: vec![AttributeProto {
-            name: Some("training_mode".into()),
-            r#type: Some(2),
-            i: Some(1),
-            ..Default::default()
-        }],
+        attribute: vec![attribute("training_mode", 1)],
         input: vec!["x".into(); 5],
         ..node("BatchNormalization", "")
     };
@@ -242,7 +239,7 @@ fn data_that_does_not_fit() {
     fs::copy(images().join(first_image()), mixed.join("a.png")).unwrap();
     fs::write(mixed.join("b.png"), "no image").unwrap();
     let wrong = folder.path().join("wrong.npy");
-    write_npy(&wrong, &[2, 3, 16, 16]);
+    write_noise(&wrong, &[2, 3, 16, 16], 1);
     let cases: Vec<(PathBuf, Vec<&str>)> = vec![
         (empty, vec!["empty"]),
         (folder.path().join("missing"), vec!["missing", "does not exist"]),
@@ -256,17 +253,9 @@ fn data_that_does_not_fit() {
         }
     }
     let out = TempDir::new().unwrap();
-    let output = Command::new(assert_cmd::cargo::cargo_bin!("mqq"))
-        .arg("calibrate")
-        .arg(digits())
-        .args(["-b", "tensorrt", "--skip-bad-data", "--preprocess", "half", "--out-dir"])
-        .arg(out.path())
-        .arg("--data")
-        .arg(mixed)
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(0));
-    let stderr = String::from_utf8(output.stderr).unwrap();
+    let mut command = mqq();
+    command.arg("calibrate").arg(digits()).args(["-b", "tensorrt", "--skip-bad-data", "--preprocess", "half"]);
+    let stderr = run(command.arg("--out-dir").arg(out.path()).arg("--data").arg(mixed)).done().stderr;
     assert!(stderr.starts_with("warning: ") && stderr.contains("b.png"), "{stderr}");
     assert_eq!(fs::read_dir(out.path()).unwrap().count(), 2);
 }
@@ -281,17 +270,9 @@ fn activations_that_are_not_finite_are_counted_and_named() {
     g.conv("roots", 16, 16, 3, 1, "y");
     g.output("y");
     let model = save(&g.build(), &folder, "roots.onnx");
-    let output = Command::new(assert_cmd::cargo::cargo_bin!("mqq"))
-        .arg("calibrate")
-        .arg(model)
-        .args(["-b", "tensorrt", "--preprocess", "half", "--out-dir"])
-        .arg(folder.path())
-        .arg("--data")
-        .arg(images())
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(0));
-    let stderr = String::from_utf8(output.stderr).unwrap();
+    let mut command = mqq();
+    command.arg("calibrate").arg(model).args(["-b", "tensorrt", "--preprocess", "half", "--out-dir"]);
+    let stderr = run(command.arg(folder.path()).arg("--data").arg(images())).done().stderr;
     assert!(stderr.contains("tensor `roots`: ") && stderr.contains("are NaN or infinite"), "{stderr}");
     let sidecar = fs::read_to_string(folder.path().join("roots.tensorrt.json")).unwrap();
     let sidecar: serde_json::Value = serde_json::from_str(&sidecar).unwrap();
@@ -314,18 +295,6 @@ fn first_image() -> String {
     names.swap_remove(0)
 }
 
-/// Zeros, float32, version 1.0 of the format.
-fn write_npy(path: &Path, shape: &[usize]) {
-    let dims: Vec<String> = shape.iter().map(usize::to_string).collect();
-    let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({},), }}", dims.join(", "));
-    let padded = format!("{header:<117}\n");
-    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
-    bytes.extend((padded.len() as u16).to_le_bytes());
-    bytes.extend(padded.as_bytes());
-    bytes.resize(bytes.len() + 4 * shape.iter().product::<usize>(), 0);
-    fs::write(path, bytes).unwrap();
-}
-
 /// Weights that are no more than denormal numbers, of a channel and of a whole layer: their own scales, or
 /// those of their biases, would be no normal numbers.
 #[test]
@@ -344,11 +313,9 @@ fn weights_of_next_to_nothing_have_scales() {
     let path = save(&model, &folder, "nothing.onnx");
     for backend in ["tensorrt", "onnxruntime", "xint8", "openvino"] {
         let output = folder.path().join("out.onnx");
-        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("mqq"));
+        let mut command = mqq();
         command.arg("calibrate").arg(&path).args(["-b", backend, "--preprocess", "half"]);
-        let ran = command.arg("--data").arg(images()).arg("-o").arg(&output).output().unwrap();
-        let stderr = String::from_utf8(ran.stderr).unwrap();
-        assert_eq!(ran.status.code(), Some(0), "{backend}: {stderr}");
+        run(command.arg("--data").arg(images()).arg("-o").arg(&output)).done();
     }
 }
 
@@ -366,20 +333,12 @@ fn changed(change: impl FnOnce(&mut ModelProto)) -> ModelProto {
 #[test]
 fn what_onnx_refuses_is_refused_with_its_place() {
     let folder = TempDir::new().unwrap();
-    let attribute = |name: &str, value: i64| AttributeProto {
-        name: Some(name.into()),
-        r#type: Some(2),
-        i: Some(value),
-        ..Default::default()
-    };
-    let conv = |model: &mut ModelProto| model.graph.as_mut().unwrap().node.remove(0);
     let with = |attributes: Vec<AttributeProto>| {
-        changed(|model| {
-            let mut node = conv(model);
-            node.attribute.extend(attributes);
-            model.graph.as_mut().unwrap().node.insert(0, node);
-        })
+        changed(|model| model.graph.as_mut().unwrap().node[0].attribute.extend(attributes))
     };
+    fn relu(model: &mut ModelProto) -> &mut NodeProto {
+        &mut model.graph.as_mut().unwrap().node[1]
+    }
     let sparse = |index: i64| {
         changed(|model| {
             let values = Some(onnx::tensor::from_f32("s", &[1], &[1.0]).unwrap());
@@ -409,23 +368,14 @@ fn what_onnx_refuses_is_refused_with_its_place() {
             "attribute `auto_pad`: has values of the types float and int, expected one value",
         ),
         (
-            changed(|model| model.graph.as_mut().unwrap().node[1].domain = Some("made.up".into())),
+            changed(|model| relu(model).domain = Some("made.up".into())),
             "node `Relu_y` (Relu): the model does not import operator set `made.up`",
         ),
         (changed(|model| model.opset_import.push(opset("ai.onnx", 11))), "imports operator set `ai.onnx` twice"),
         (changed(|model| model.opset_import[0].version = Some(99)), "operator set is 99, expected at most 28"),
-        (
-            changed(|model| model.graph.as_mut().unwrap().node[1].input.push("x".into())),
-            "node `Relu_y` (Relu): has 2 inputs, expected 1",
-        ),
-        (
-            changed(|model| model.graph.as_mut().unwrap().node[1].input[0].clear()),
-            "node `Relu_y` (Relu): has 0 inputs, expected 1",
-        ),
-        (
-            changed(|model| model.graph.as_mut().unwrap().node[1].input[0] = "y".into()),
-            "node `Relu_y`: no earlier node produces input `y`",
-        ),
+        (changed(|model| relu(model).input.push("x".into())), "node `Relu_y` (Relu): has 2 inputs, expected 1"),
+        (changed(|model| relu(model).input[0].clear()), "node `Relu_y` (Relu): has 0 inputs, expected 1"),
+        (changed(|model| relu(model).input[0] = "y".into()), "node `Relu_y`: no earlier node produces input `y`"),
         (
             changed(|model| model.graph.as_mut().unwrap().initializer[1].raw_data = Some(vec![0; 7].into())),
             "tensor `a.bias`: holds 7 bytes, expected 64 for its shape",
@@ -506,8 +456,7 @@ fn ids_outside_of_the_vocabulary_are_named() {
             true => {
                 let out = folder.path().join("q.onnx");
                 let args = ["calibrate", "-b", "onnxruntime", "-o"];
-                let ran = run(mqq().args(args).arg(out).arg(&path).arg("--data").arg(&ids));
-                assert_eq!(ran.code, 0, "{}", ran.stderr);
+                run(mqq().args(args).arg(out).arg(&path).arg("--data").arg(&ids)).done();
             }
             false => {
                 let error = fails(&path, &[&ids], &[]);
@@ -532,22 +481,20 @@ fn names_do_not_control_the_terminal() {
             graph.node[1].input[0] = name.into();
         });
         let path = save(&model, &folder, "m.onnx");
-        let inspect = ["inspect", "-v", "-b", "tensorrt"].map(String::from).to_vec();
-        let data = images().display().to_string();
-        let calibrate = ["calibrate", "-b", "tensorrt", "--data", &data].map(String::from).to_vec();
-        let wrong = ["calibrate", "-b", name, "--data", &data].map(String::from).to_vec();
-        let unknown = vec!["inspect".into(), format!("--{name}")];
-        let json = ["calibrate", "-b", "tensorrt", "--json", "--data", &data].map(String::from).to_vec();
-        for args in [inspect, calibrate, json, wrong, unknown] {
-            let is_argument = args.iter().any(|arg| arg.contains(&long));
-            if is_argument {
-                continue;
-            }
-            let output = Command::new(assert_cmd::cargo::cargo_bin!("mqq")).args(&args).arg(&path).output().unwrap();
-            let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        let (data, unknown) = (images().display().to_string(), format!("--{name}"));
+        let commands: [&[&str]; 5] = [
+            &["inspect", "-v", "-b", "tensorrt"],
+            &["calibrate", "-b", "tensorrt", "--data", &data],
+            &["calibrate", "-b", "tensorrt", "--json", "--data", &data],
+            &["calibrate", "-b", name, "--data", &data],
+            &["inspect", &unknown],
+        ];
+        for args in commands.iter().filter(|args| !args.iter().any(|arg| arg.contains(&long))) {
+            let ran = run(mqq().args(*args).arg(&path));
+            let text = ran.stdout + &ran.stderr;
             assert!(text.chars().all(|c| c == '\n' || !mqq::diag::is_unprintable(c)), "{args:?}: {text:?}");
             assert!(!text.lines().any(|line| line.starts_with("error: forged")), "{text}");
-            assert!(args.contains(&"--json".to_string()) || text.lines().all(|line| line.len() < 20_000), "{args:?}");
+            assert!(args.contains(&"--json") || text.lines().all(|line| line.len() < 20_000), "{args:?}");
         }
     }
 }
@@ -561,8 +508,7 @@ fn texts_are_limited_in_depth_and_expansion() {
     fs::write(&commented, format!("# {}\nscale: 0.00392\n", "[".repeat(100))).unwrap();
     let args = ["calibrate", "-b", "tensorrt", "--effort", "0", "--data"];
     let out = at("q.onnx");
-    let ran = run(mqq().args(args).arg(images()).arg("--preprocess").arg(&commented).arg("-o").arg(out).arg(digits()));
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    run(mqq().args(args).arg(images()).arg("--preprocess").arg(&commented).arg("-o").arg(out).arg(digits())).done();
     let bomb: String =
         (1..10).map(|k| format!("a{k}: &a{k} [{}]\n", vec![format!("*a{}", k - 1); 10].join(", "))).collect();
     let cases = [
@@ -581,9 +527,8 @@ fn texts_are_limited_in_depth_and_expansion() {
         assert!(error.contains(expected) && error.contains(&yaml), "{error}");
         let error = fails(&digits(), &[&images()], &["--preprocess", "half", "--effort", "1", "--head", &yaml]);
         assert!(error.contains(expected), "{error}");
-        let output = Command::new(assert_cmd::cargo::cargo_bin!("mqq")).args(["backends", &yaml]).output().unwrap();
-        let error = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() != Some(0) && error.contains(expected), "{error}");
+        let ran = run(mqq().args(["backends", &yaml]));
+        assert!(ran.code != 0 && ran.stderr.contains(expected), "{}", ran.stderr);
     }
     // Aliases as people use them.
     fs::write(at("good.yaml"), "mean: &x [0.5]\nstd: *x\nscale: 1/255\n").unwrap();
@@ -615,7 +560,7 @@ fn pipes_and_devices_are_no_files() {
 fn headers_and_checksums_of_arrays_are_checked() {
     let folder = TempDir::new().unwrap();
     let at = |name: &str| folder.path().join(name);
-    crate::support::write_npy(&at("good.npy"), &[4, 3, 32, 32], &crate::support::noise(4 * 3 * 32 * 32, 1));
+    write_noise(&at("good.npy"), &[4, 3, 32, 32], 1);
     let good = fs::read(at("good.npy")).unwrap();
     let nested = format!("{{'descr': {}('a', '<f4'){}, 'shape': (1,)}}\n", "[".repeat(40), "]".repeat(40));
     let nested = [&b"\x93NUMPY\x01\0"[..], &(nested.len() as u16).to_le_bytes(), nested.as_bytes()].concat();
@@ -711,19 +656,12 @@ fn a_model_and_a_sidecar_of_two_runs_are_told() {
     let folder = TempDir::new().unwrap();
     let at = |name: &str| folder.path().join(name);
     let calibrate = |more: &[&str]| {
-        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("mqq"));
-        command
-            .arg("calibrate")
-            .arg(digits())
-            .args(["-b", "tensorrt", "--preprocess", "half", "--effort", "0", "--data"]);
-        let output = command.arg(images()).arg("-o").arg(at("q.onnx")).args(more).output().unwrap();
-        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+        let mut command = mqq();
+        command.arg("calibrate").arg(digits()).args(["-b", "tensorrt", "--preprocess", "half", "--effort", "0"]);
+        let ran = run(command.arg("--data").arg(images()).arg("-o").arg(at("q.onnx")).args(more));
+        ran.stdout + &ran.stderr
     };
-    let check = || {
-        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("mqq"));
-        let output = command.arg("check").arg(at("q.onnx")).args(["-b", "tensorrt"]).output().unwrap();
-        String::from_utf8(output.stdout).unwrap()
-    };
+    let check = || run(mqq().arg("check").arg(at("q.onnx")).args(["-b", "tensorrt"])).stdout;
     let sidecar = |text: &str| {
         calibrate(&[]);
         let kept = fs::read(at("q.json")).unwrap();

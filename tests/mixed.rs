@@ -27,7 +27,7 @@ fn done(folder: &TempDir, name: &str, backend: &str, extra: &[&str]) -> (PathBuf
     let output = folder.path().join(format!("{name}.onnx"));
     let ran = calibrate(backend, &output, extra);
     assert_eq!(ran.code, 0, "{backend} {extra:?}: {}", ran.stderr);
-    let report: Json = serde_json::from_str(&ran.stdout).unwrap();
+    let report: Json = ran.json();
     let sidecar = fs::read_to_string(output.with_extension("json")).unwrap();
     let sidecar: Json = serde_json::from_str(&sidecar).unwrap();
     let mixed = report["results"][0]["summary"]["mixed_precision"].clone();
@@ -191,7 +191,7 @@ fn a_goal_that_cannot_be_reached_is_a_gate_that_writes_nothing() {
         let explained = ran.stderr.contains(" bits per weight (float weights count as 32) on ");
         assert_eq!(explained, !ran.stderr.contains(" 4.00 bits per weight"), "{}", ran.stderr);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-        let report: Json = serde_json::from_str(&ran.stdout).unwrap();
+        let report: Json = ran.json();
         let result = &report["results"][0];
         assert_eq!((&result["status"], result.get("output")), (&"missed".into(), None));
         let mixed = &result["mixed_precision"];
@@ -369,7 +369,7 @@ fn quantized(folder: &TempDir, backend: &str, extra: &[&str]) -> (Ran, Json, Jso
     let mut command = mqq();
     command.arg("calibrate").arg(model).args(["-b", backend, "--json"]).args(extra);
     let ran = run(command.arg("--data").arg(folder.path().join("*.npy")).arg("-o").arg(&output));
-    let report: Json = serde_json::from_str(&ran.stdout).unwrap();
+    let report: Json = ran.json();
     let sidecar: Json = serde_json::from_slice(&fs::read(output.with_extension("json")).unwrap()).unwrap();
     (ran, report["results"][0]["summary"].clone(), sidecar, fs::read(output).unwrap())
 }

@@ -45,7 +45,7 @@ fn list_of(folder: &Path, n: usize) -> PathBuf {
 }
 
 fn until_stable(ran: &Ran) -> Vec<Value> {
-    let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let report = ran.json();
     report["results"].as_array().unwrap().iter().map(|result| result["until_stable"].clone()).collect()
 }
 

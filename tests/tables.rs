@@ -1,8 +1,8 @@
 //! Backend tables: every built-in one, tables that extend others, values set on the command line, and what
 //! the keys of types and rows do to scales.
 
+use crate::support::command::{mqq, run};
 use crate::support::{GraphBuilder, repository};
-use assert_cmd::Command;
 use mqq::backends;
 use mqq::backends::BUILT_IN;
 use mqq::diag::explain;
@@ -496,40 +496,20 @@ fn serde_yaml_type(yaml: &str) -> scheme::QType {
 
 #[test]
 fn the_command_line_sets_values() {
-    let run = |args: &[&str]| {
-        let output = Command::new(assert_cmd::cargo::cargo_bin!("mqq")).args(args).output().unwrap();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        (output.status.code(), text(&output.stdout), text(&output.stderr))
-    };
-    let (code, shown, _) = run(&["backends", "academic", "--json", "--set", "types.act.bits=4"]);
-    let table: serde_json::Value = serde_json::from_str(&shown).unwrap();
-    assert_eq!((code, &table["types"]["act"]["bits"]), (Some(0), &4.into()));
-
+    let shown = run(mqq().args(["backends", "academic", "--json", "--set", "types.act.bits=4"])).done();
+    assert_eq!(shown.json()["types"]["act"]["bits"], 4);
     let folder = TempDir::new().unwrap();
     let out = folder.path().join("q.onnx");
-    let fixture = repository("fixtures/digits_cnn.onnx");
-    let images = repository("calib_data/calib");
     let calibrate = |set: &str| {
-        run(&[
-            "calibrate",
-            fixture.to_str().unwrap(),
-            "--backend=academic",
-            "--data",
-            images.to_str().unwrap(),
-            "--preprocess=half",
-            "--limit=2",
-            "--quiet",
-            "--set",
-            set,
-            "-o",
-            out.to_str().unwrap(),
-        ])
+        let mut command = mqq();
+        command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx")).args(["-b", "academic", "--set", set]);
+        command.arg("--data").arg(repository("calib_data/calib")).args(["--preprocess=half", "--limit=2", "--quiet"]);
+        run(command.arg("-o").arg(&out))
     };
-    let (code, _, error) = calibrate("types.act.bits=1");
-    assert!(code == Some(2) && error.contains("--set types.act.bits=1"), "{error}");
+    let ran = calibrate("types.act.bits=1");
+    assert!(ran.code == 2 && ran.stderr.contains("--set types.act.bits=1"), "{}", ran.stderr);
     assert!(!out.exists());
-    let (code, _, error) = calibrate("types.act.bits=3");
-    assert_eq!(code, Some(0), "{error}");
+    calibrate("types.act.bits=3").done();
     let sidecar = fs::read_to_string(out.with_extension("json")).unwrap();
     let sidecar: serde_json::Value = serde_json::from_str(&sidecar).unwrap();
     assert_eq!(sidecar["scheme"]["resolved"]["types"]["act"]["bits"], 3);
@@ -546,17 +526,14 @@ fn integers_of_16_bits_can_be_compared() {
     let out = folder.path().join("q.onnx");
     let fixture = repository("fixtures/digits_cnn.onnx");
     let images = repository("calib_data/calib");
-    let run = |command: &str, models: &[&Path], rest: &[&str]| {
-        let mut run = Command::new(assert_cmd::cargo::cargo_bin!("mqq"));
-        run.arg(command).args(models).arg("--data").arg(&images);
-        run.args(["--preprocess=half", "--limit=2", "--quiet"]).args(rest).output().unwrap()
+    let done = |command: &str, models: &[&Path], rest: &[&str]| {
+        let mut line = mqq();
+        line.arg(command).args(models).arg("--data").arg(&images);
+        run(line.args(["--preprocess=half", "--limit=2", "--quiet"]).args(rest)).done();
     };
-    let done = run("calibrate", &[&fixture], &["-b", "pplw8a16", "-o", out.to_str().unwrap()]);
-    assert!(done.status.success());
+    done("calibrate", &[&fixture], &["-b", "pplw8a16", "-o", out.to_str().unwrap()]);
     // 28.7 dB with the ranges of two images.
-    let compared = run("compare", &[&fixture, &out], &["--min-sqnr=26.7"]);
-    let error = String::from_utf8_lossy(&compared.stderr).into_owned();
-    assert_eq!(compared.status.code(), Some(0), "{error}");
+    done("compare", &[&fixture, &out], &["--min-sqnr=26.7"]);
 }
 
 const TEXT: &str = "name: a\n# comment\ntypes:\n  act8: { bits: 8,\n    signed: true }\n  wgt:\n    \

@@ -4,7 +4,6 @@ use crate::support::command::{Ran, mqq, run};
 use crate::support::{noise, repository, write_npy};
 use assert_cmd::Command;
 use mqq::onnx::proto::Dimension;
-use serde_json::Value;
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
@@ -61,7 +60,7 @@ fn several_backends_give_the_results_of_single_runs() {
 fn the_report_has_all_backends() {
     let folder = TempDir::new().unwrap();
     let ran = done(&mut calibrate("trt,ov", folder.path(), &["--effort", "0", "--json"]));
-    let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let report = ran.json();
     assert_eq!(report["backend"], "tensorrt,openvino");
     for (result, backend) in report["results"].as_array().unwrap().iter().zip(["tensorrt", "openvino"]) {
         assert_eq!(result["backend"], backend);

@@ -1,7 +1,7 @@
 //! Tables that quantize only weights, or activations on each run: the stored tensors, the scales of blocks, no data.
 
+use crate::support::command::{Ran, mqq, run};
 use crate::support::{Attr, GraphBuilder, noise, repository};
-use assert_cmd::Command;
 use mqq::backends;
 use mqq::check::{Severity, findings};
 use mqq::diag::explain;
@@ -270,13 +270,12 @@ fn only_tables_with_ranges_need_data() {
     let folder = TempDir::new().unwrap();
     for (backend, _) in backends::BUILT_IN {
         let output = folder.path().join(format!("{backend}.onnx"));
-        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("mqq"));
+        let mut command = mqq();
         command.arg("calibrate").arg(repository("fixtures/digits_cnn.onnx")).args(["-b", backend, "-q", "-o"]);
-        let ran = command.arg(&output).output().unwrap();
-        let (code, stderr) = (ran.status.code(), String::from_utf8_lossy(&ran.stderr));
+        let Ran { code, stderr, .. } = run(command.arg(&output));
         let needs_none =
             backend.starts_with("weight-only") || backend.ends_with("-nbits") || backend.ends_with("-dynamic");
-        assert_eq!(code, Some(if needs_none { 0 } else { 2 }), "{backend}: {stderr}");
+        assert_eq!(code, if needs_none { 0 } else { 2 }, "{backend}: {stderr}");
         assert_eq!(output.exists(), needs_none, "{backend}");
         assert!(needs_none || stderr.contains("--data is missing"), "{backend}: {stderr}");
     }

@@ -91,7 +91,7 @@ fn models_of_a_zoo_are_as_by_hand_and_a_bad_one_stops_none() {
     assert_eq!(ran.code, 1);
     assert_eq!(ran.stderr.matches("error: ").count(), 1, "{}", ran.stderr);
     assert!(ran.stderr.contains("[3/3] "), "{}", ran.stderr);
-    let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let report = ran.json();
     let expected = [("tensorrt", "failed"), ("tensorrt", "ok"), ("tensorrt", "ok"), ("openvino", "ok")];
     assert_eq!(statuses(&report), pairs(&expected));
     assert!(report["zoo"]["seconds"].as_f64().unwrap() > 0.0);
@@ -121,7 +121,7 @@ fn models_of_a_zoo_are_as_by_hand_and_a_bad_one_stops_none() {
 fn options_of_the_command_line_come_before_those_of_the_file() {
     let folder = Folder::new(ZOO);
     let ran = folder.run(&["a.onnx"], &["--limit", "7", "--backend", "onnxruntime", "--json"]);
-    let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let report = ran.json();
     assert_eq!(statuses(&report), pairs(&[("onnxruntime", "ok")]));
     assert_eq!(report["results"][0]["summary"]["n_samples"], 7);
 }
@@ -137,7 +137,7 @@ fn a_missed_gate_of_a_model_is_code_3() {
     let is_named =
         |line: &&&str| ["tensorrt", "openvino"].iter().any(|b| line.contains(&format!("b.{b}.onnx`: output `")));
     assert_eq!((missed.len(), missed.iter().filter(is_named).count()), (2, 2), "{}", ran.stderr);
-    let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let report = ran.json();
     let expected = [("tensorrt", "ok"), ("tensorrt", "missed"), ("openvino", "missed")];
     assert_eq!(statuses(&report), pairs(&expected));
     assert!(report["results"][1]["error"].as_str().unwrap().contains("expected 0.9999 or more"), "{report}");
@@ -159,7 +159,7 @@ fn results_of_the_same_origin_are_kept() {
     let skipped = |extra: &[&str]| {
         let ran = folder.run(&["a.onnx", "b.onnx"], &[&["--json", "--skip-existing"], extra].concat());
         assert_eq!(ran.code, 0, "{}", ran.stderr);
-        let statuses = statuses(&serde_json::from_str(&ran.stdout).unwrap());
+        let statuses = statuses(&ran.json());
         statuses.into_iter().map(|(_, status)| status == "skipped").collect::<Vec<bool>>()
     };
     assert_eq!(skipped(&[]), [false; 3]);
@@ -186,7 +186,7 @@ fn a_model_whose_gates_cannot_be_evaluated_leaves_no_results() {
     let folder = Folder::new(&zoo);
     let ran = folder.run(&["a.onnx", "b.onnx"], &["--json"]);
     assert_eq!(ran.code, 1);
-    let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let report = ran.json();
     let states: Vec<&str> =
         report["results"].as_array().unwrap().iter().map(|it| it["status"].as_str().unwrap()).collect();
     assert_eq!(states, ["ok", "failed"]);
@@ -245,7 +245,7 @@ fn files_of_one_model_replace_no_files_of_another() {
 fn a_small_budget_runs_one_model_at_a_time() {
     let folder = Folder::new(ZOO);
     let ran = folder.run(&["a.onnx", "b.onnx"], &["--memory", "1M", "--json"]);
-    let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let report = ran.json();
     assert_eq!((ran.code, report["zoo"]["memory_bytes"].as_u64()), (0, Some(1 << 20)));
 }
 

@@ -1,7 +1,8 @@
 //! Channels of tensors and of weights.
 
+use crate::support::{Attr, attribute};
 use mqq::equalize::{ChannelStatistics, Channels, FlowDirection, channels_beyond};
-use mqq::onnx::proto::{AttributeProto, NodeProto};
+use mqq::onnx::proto::NodeProto;
 use mqq::onnx::weight_channels::WeightChannels;
 use mqq::quant::ChannelScaling;
 
@@ -31,12 +32,7 @@ fn channels_are_seen_apart() {
 }
 
 fn node(op_type: &str, attributes: &[(&str, i64)]) -> NodeProto {
-    let attribute = attributes.iter().map(|&(name, i)| AttributeProto {
-        name: Some(name.into()),
-        i: Some(i),
-        ..Default::default()
-    });
-    let attribute = attribute.collect();
+    let attribute = attributes.iter().map(|&(name, i)| attribute(name, &Attr::Int(i))).collect();
     NodeProto { op_type: Some(op_type.into()), attribute, ..Default::default() }
 }
 

@@ -111,9 +111,8 @@ fn calibrate(model: &Path, backend: &str, output: &Path, extra: &[&str]) -> serd
     let mut command = mqq();
     command.arg("calibrate").arg(model).args(["-b", backend, "--json"]);
     command.arg("--data").arg(repository("calib_data/calib")).args(["--preprocess", "half"]);
-    let ran = run(command.arg("-o").arg(output).args(extra));
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let ran = run(command.arg("-o").arg(output).args(extra)).done();
+    let report = ran.json();
     report["results"][0]["summary"].clone()
 }
 
@@ -181,8 +180,7 @@ fn equalized_models_are_the_same_for_any_number_of_threads_and_on_export() {
         let exported = folder.path().join("exported");
         let mut command = mqq();
         command.arg("export").arg(&sidecar).args(["--format", format, "-o"]).arg(&exported);
-        let ran = run(command.arg("--model").arg(&model));
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        run(command.arg("--model").arg(&model)).done();
         assert!(std::fs::read(&exported).unwrap() == *expected, "{format}");
     }
     // Its ranges are for scaled tensors, which the plain model does not have.

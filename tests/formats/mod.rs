@@ -12,9 +12,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 fn done(command: &mut Command) -> Ran {
-    let ran = run(command);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    ran
+    run(command).done()
 }
 
 fn files(folder: &Path) -> BTreeSet<String> {
@@ -206,7 +204,7 @@ fn emit_is_checked_before_any_work_and_the_same_each_time() {
             command.arg("calibrate").arg(&model).arg("--out-dir").arg(out.path()).arg("--json");
             command.arg("--backend").arg(&asks).arg("--ranges-from").arg(golden("ranges.json"));
             let ran = done(&mut command);
-            let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+            let report = ran.json();
             assert_eq!(report["results"][0]["emitted"].as_object().unwrap().len(), 2);
             assert_eq!(
                 files(out.path()).into_iter().collect::<Vec<_>>(),

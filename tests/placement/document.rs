@@ -1,7 +1,7 @@
 //! Statements of the documents: the worked example, rules and keys of tables, the sidecar's fields, formats, links.
 
+use crate::support::command::mqq;
 use crate::support::repository;
-use assert_cmd::Command;
 use mqq::backends;
 use mqq::export::FORMATS;
 use mqq::place::RULES;
@@ -29,7 +29,6 @@ fn the_worked_example_quantizes_the_bundled_model() {
     let path = folder.path().join("mynpu.yaml");
     fs::write(&path, &table).unwrap();
     let model = folder.path().join("quantized.onnx");
-    let mqq = || Command::new(assert_cmd::cargo::cargo_bin!("mqq"));
     let data = ["--data", "calib_data/calib", "--preprocess", "half", "--output"];
     let mut calibrate = mqq();
     calibrate.current_dir(repository("."));

@@ -13,6 +13,21 @@ pub struct Ran {
     pub stderr: String,
 }
 
+impl Ran {
+    /// The same; fails unless the exit code is 0.
+    #[track_caller]
+    pub fn done(self) -> Ran {
+        assert_eq!(self.code, 0, "{}", self.stderr);
+        self
+    }
+
+    /// The object of `--json`.
+    #[track_caller]
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.stdout).unwrap()
+    }
+}
+
 pub fn run(command: &mut Command) -> Ran {
     let output = command.output().unwrap();
     Ran {

@@ -119,7 +119,8 @@ fn value_of_shape(name: &str, shape: &[i64]) -> ValueInfoProto {
     }
 }
 
-fn attribute(name: &str, value: &Attr) -> AttributeProto {
+/// An attribute of a node.
+pub fn attribute(name: &str, value: &Attr) -> AttributeProto {
     let named = AttributeProto { name: Some(name.into()), ..Default::default() };
     match value {
         Attr::Int(i) => AttributeProto { r#type: Some(2), i: Some(*i), ..named },
@@ -176,18 +177,17 @@ pub fn seen_and_outputs(model: &ModelProto, watched: &[String], seed: usize) -> 
     (seen, outputs.into_iter().map(floats).collect())
 }
 
-/// Types and shapes of a model's tensors, those that the engine finds too.
 /// Writes float32 values of a shape as .npy.
 pub fn write_npy(path: &Path, shape: &[usize], values: &[f32]) {
-    let shape: String = shape.iter().map(|n| format!("{n}, ")).collect();
-    let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({shape}), }}");
-    header.push_str(&" ".repeat(117 - header.len()));
-    header.push('\n');
-    let mut bytes = [&b"\x93NUMPY\x01\x00"[..], &(header.len() as u16).to_le_bytes(), header.as_bytes()].concat();
-    bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-    std::fs::write(path, bytes).unwrap();
+    std::fs::write(path, crate::data::npy_f32(shape, values)).unwrap();
 }
 
+/// Writes [`noise`] of a shape as .npy.
+pub fn write_noise(path: &Path, shape: &[usize], seed: u32) {
+    write_npy(path, shape, &noise(shape.iter().product(), seed));
+}
+
+/// Types and shapes of a model's tensors, those that the engine finds too.
 pub fn value_info(model: &ModelProto) -> ValueInfos {
     let mut value_info = ValueInfos::of_model(model);
     value_info.extend(&Parsed::new(model, &Shapes::new()).unwrap().value_info().unwrap());

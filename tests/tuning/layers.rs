@@ -1,8 +1,8 @@
 //! Layers as matrix products, and biases by them.
 
-use crate::support::noise;
+use crate::support::{Attr, attribute, noise};
 use mqq::engine::Value;
-use mqq::onnx::proto::{AttributeProto, ModelProto, NodeProto, OperatorSetIdProto};
+use mqq::onnx::proto::{ModelProto, NodeProto, OperatorSetIdProto};
 use mqq::onnx::tensor;
 use mqq::simulate::{ActivationBounds, NamedValue, NodeRunner, OneNodeModel, OutChannels, SingleNode};
 use mqq::tune::methods::bias_calibration::calibration;
@@ -10,18 +10,8 @@ use mqq::tune::weights::layer::LayerProduct;
 use std::sync::Arc;
 
 pub fn node(op_type: &str, ints: &[(&str, &[i64])], int: &[(&str, i64)]) -> NodeProto {
-    let lists = ints.iter().map(|(name, values)| AttributeProto {
-        name: Some((*name).into()),
-        r#type: Some(7),
-        ints: values.to_vec(),
-        ..Default::default()
-    });
-    let numbers = int.iter().map(|(name, value)| AttributeProto {
-        name: Some((*name).into()),
-        r#type: Some(2),
-        i: Some(*value),
-        ..Default::default()
-    });
+    let lists = ints.iter().map(|(name, values)| attribute(name, &Attr::Ints(values.to_vec())));
+    let numbers = int.iter().map(|(name, value)| attribute(name, &Attr::Int(*value)));
     let attribute = lists.chain(numbers).collect();
     NodeProto { op_type: Some(op_type.into()), attribute, ..Default::default() }
 }

@@ -370,9 +370,8 @@ fn calibrate(fixture: &str, backend: &str, output: &Path, extra: &[&str]) -> ser
     let mut command = mqq();
     command.arg("calibrate").arg(repository(fixture)).args(["-b", backend, "--json"]);
     command.arg("--data").arg(repository("calib_data/calib")).args(["--preprocess", "half"]);
-    let ran = run(command.arg("-o").arg(output).args(extra));
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    serde_json::from_str(&ran.stdout).unwrap()
+    let ran = run(command.arg("-o").arg(output).args(extra)).done();
+    ran.json()
 }
 
 #[test]

@@ -74,9 +74,8 @@ fn smoothed_for(
     }
     let mut command = mqq();
     command.arg("calibrate").arg(&path).args(["-b", backend, "--json", "--methods", methods, "--threads", threads]);
-    let ran = run(command.arg("--data").arg(folder.join("*.npy")).arg("-o").arg(&output));
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let ran = run(command.arg("--data").arg(folder.join("*.npy")).arg("-o").arg(&output)).done();
+    let report = ran.json();
     let methods = report["results"][0]["summary"]["methods"].as_array().unwrap().clone();
     (methods, ["onnx", "json"].map(|suffix| std::fs::read(output.with_extension(suffix)).unwrap()))
 }
@@ -253,8 +252,7 @@ fn transformers_have_a_table_of_their_own_where_a_target_has_no_float() {
     }
     let mut plain = mqq();
     plain.arg("calibrate").arg(&model).args(["-b", "qnn-htp", "--set", "wider=null", "--effort", "0", "--json"]);
-    let ran = run(plain.arg("--data").arg(folder.path().join("*.npy")).arg("-o").arg(folder.path().join("8.onnx")));
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    run(plain.arg("--data").arg(folder.path().join("*.npy")).arg("-o").arg(folder.path().join("8.onnx"))).done();
     let (used, bits) = bits(&std::fs::read(folder.path().join("8.json")).unwrap());
     assert_eq!((used.as_str(), bits), ("qnn-htp", BTreeSet::from([8])));
 }
