@@ -20,12 +20,9 @@ pub struct Mixed {
     /// Number of held-out samples that evaluate the goal.
     #[serde(alias = "n_judges")]
     pub n_held_out: usize,
-    /// Lowest SQNR over the outputs of the final plan on the held-out samples, in dB; 200 without error.
-    pub sqnr_db: f64,
-    /// Samples with the float network's class, in percent; absent where no output has class scores.
-    pub agreement_percent: Option<f64>,
-    /// Bits per weight of the final plan.
-    pub weight_bits: f64,
+    /// Figures of the final plan.
+    #[serde(flatten)]
+    pub reached: Reached,
     /// Figures before the first choice and after each choice.
     pub curve: Vec<CurvePoint>,
     /// Layers with another precision than their own, in the order in which they were chosen.
@@ -50,12 +47,9 @@ pub struct CurvePoint {
     pub layer: Option<String>,
     /// The precision that the layer got.
     pub precision: Option<String>,
-    /// Lowest SQNR over the outputs, in dB; 200 without error.
-    pub sqnr_db: f64,
-    /// Samples with the float network's class, in percent; absent where no output has class scores.
-    pub agreement_percent: Option<f64>,
-    /// Bits per weight.
-    pub weight_bits: f64,
+    /// Figures of the plan.
+    #[serde(flatten)]
+    pub reached: Reached,
     /// Bytes of the weights, without scales.
     pub weight_bytes: usize,
     /// The figure of the goal's metric, as in [`Mixed`].
@@ -97,11 +91,10 @@ impl Mixed {
 
     /// Returns the reached figures without the number of layers.
     fn figures(&self) -> String {
-        let Mixed { sqnr_db, agreement_percent, weight_bits, .. } = *self;
-        let reached = Reached { sqnr_db, agreement_percent, goal: None, weight_bits };
+        let Mixed { reached, .. } = self;
         let of_goal = self.of_goal.as_ref().map(|figure| format!("{figure}, ")).unwrap_or_default();
         // Integer weights have 8 bits or fewer in most tables.
-        let float = if weight_bits > 8.0 { " (float weights count as 32)" } else { "" };
+        let float = if reached.weight_bits > 8.0 { " (float weights count as 32)" } else { "" };
         format!("{of_goal}SQNR {reached}{float}")
     }
 }
@@ -109,8 +102,7 @@ impl Mixed {
 impl CurvePoint {
     /// Returns the point as a line of text.
     pub fn describe(&self) -> String {
-        let CurvePoint { sqnr_db, agreement_percent, weight_bits, .. } = *self;
-        let reached = Reached { sqnr_db, agreement_percent, goal: None, weight_bits };
+        let CurvePoint { reached, .. } = self;
         let last = match (&self.layer, &self.precision) {
             (Some(layer), Some(precision)) => format!("  `{layer}` {precision}"),
             _ => String::new(),

@@ -10,7 +10,6 @@ mod ema;
 mod entropy;
 mod max;
 mod mse;
-mod options;
 mod percentile;
 mod pot_search;
 mod shrink;
@@ -22,7 +21,6 @@ pub const OBSERVERS: &[Observer] =
 pub use auto::AUTO;
 pub use bin_centers::BinCenters;
 pub use mse::MSE;
-pub use options::{ObserverOptions, Spelled};
 pub use pot_search::pot_search;
 
 use crate::diag::none_of;
@@ -136,4 +134,24 @@ pub fn covering(range: Range, min: f32, max: f32, grid: &Grid) -> Range {
 fn fit(range: Range, grid: &Grid) -> Range {
     let range = Range { min: range.min.min(0.0), max: range.max.max(0.0) };
     if grid.is_centred() { Range::symmetric(range.amax()) } else { range }
+}
+
+/// A range observer and its spelling.
+#[derive(Debug, Clone)]
+pub struct Spelled {
+    /// The observer.
+    pub observer: Observer,
+    /// Name with options, such as `percentile:99.99`.
+    pub spelling: String,
+}
+
+/// The range observers of a run.
+#[derive(Debug, Clone)]
+pub struct ObserverOptions {
+    /// The observer of activations.
+    pub activation: Spelled,
+    /// Whether the user named the observer of activations.
+    pub is_given: bool,
+    /// The observer of weights.
+    pub weight: Spelled,
 }

@@ -341,7 +341,7 @@ pub(super) fn outputs(
     axes: &ChannelAxes,
     are_scores: Option<bool>,
 ) -> Result<Vec<EvaluatedOutput>> {
-    let graph = model.graph.as_ref().context("model has no graph")?;
+    let graph = model.graph()?;
     for (name, &axis) in axes {
         let Some(output) = graph.output.iter().find(|output| output.name() == name) else {
             let names: Vec<&str> = graph.output.iter().map(|output| output.name()).collect();

@@ -4,26 +4,22 @@
 //! in the crate knows a backend's name; a new backend is a file and a line in `backends::BUILT_IN`.
 
 mod call;
-mod catalog;
 mod check;
 mod layers;
 mod load;
 mod locate;
 mod mixed;
 mod qtype;
-mod region;
 mod row;
 mod table_error;
 
-pub use call::{Parameter, ParameterKind, RuleCall};
-pub use catalog::{Catalog, Takes};
+pub use call::{Catalog, Parameter, ParameterKind, RuleCall, Takes};
 pub use layers::is_path;
 pub use load::{files, resolve, resolve_wider, resolve_with};
 pub use locate::line_of;
 pub use mixed::{FIRST_OPSET, FLOAT, Precision, WIDE_OPSET};
 pub use qtype::{Granularity, QType, ScaleDivisor, ScaleKind};
-pub use region::Region;
-pub use row::{Axis, BiasRow, Constraint, FixedGrid, OpRow, WeightRow};
+pub use row::{Axis, BiasRow, Constraint, FixedGrid, OpRow, Region, WeightRow};
 
 use crate::diag::none_of;
 use crate::quant::Codes;

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
+use std::collections::BTreeMap;
 
 /// The tensors of an operator that may be quantized.
 #[skip_serializing_none]
@@ -103,4 +104,16 @@ pub struct FixedGrid {
     pub scale: f32,
     /// The integer that stands for 0.0.
     pub zero_point: i32,
+}
+
+/// Rows that replace those of `ops` in a region of a few nodes. Where a tensor crosses the border of the region, a
+/// second QuantizeLinear and DequantizeLinear convert it to the other type. Operators without a row in `ops` are in no
+/// region.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Region {
+    /// Rows by operator.
+    pub ops: BTreeMap<String, OpRow>,
+    /// Source of the rows, and of the conversion.
+    pub source: String,
 }

@@ -6,7 +6,6 @@
 
 mod encoding;
 pub mod packed;
-mod pair;
 mod read;
 mod record;
 mod schema;

@@ -7,7 +7,7 @@ use crate::foreign;
 use crate::onnx::edit::{ModelEdit, NewValues};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::proto::GraphProto;
-use crate::onnx::tensor;
+use crate::onnx::{sha256, tensor};
 use crate::quant::TensorParams;
 use anyhow::{Context, Result, anyhow, ensure};
 use std::path::Path;
@@ -27,6 +27,17 @@ impl Sidecar {
         let text = foreign::read(path).with_context(of_path)?;
         let text = String::from_utf8(text).ok().context("is not a text file, expected a sidecar");
         text.and_then(|text| Sidecar::from_json(&text)).with_context(of_path)
+    }
+
+    /// Reads the sidecar beside a quantized model; `None` if no sidecar can be read there.
+    pub fn beside(model: &Path) -> Option<Sidecar> {
+        Sidecar::read(&model.with_extension("json")).ok()
+    }
+
+    /// Whether this is the sidecar of the model at `model`. True if an earlier version of mqq wrote it without a hash.
+    pub fn is_sidecar_of(&self, model: &Path) -> bool {
+        let Some(record) = &self.quantized else { return true };
+        sha256(model).is_ok_and(|found| found == record.sha256)
     }
 
     /// Parses the text of a sidecar.

@@ -9,7 +9,7 @@ use crate::onnx::graph::GraphIndex;
 use crate::onnx::node::node_name;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use crate::onnx::tensor;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl<'a> Network<'a> {
     /// # Errors
     /// If the model has no graph.
     pub fn new(model: &'a ModelProto, clip_impl: ClipImpl) -> Result<Network<'a>> {
-        let graph = model.graph.as_ref().context("model has no graph")?;
+        let graph = model.graph()?;
         let SimulatedPart { skipped_nodes, outputs } = SimulatedPart::of(model)?;
         let constants = graph.initializer.iter().map(|t| (t.name().to_string(), t.clone())).collect();
         let (index, shape_constants, groups) = (GraphIndex::new(graph), Vec::new(), Vec::new());

@@ -16,7 +16,7 @@ use crate::place::{BiasQuantizer, Placement};
 use crate::plan::{QuantPlan, decide_biases};
 use crate::scheme::Scheme;
 use crate::simulate::{Candidate, HeadMismatch, Samples};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Tunes the plan with the methods of the options, or only measures it where there are none. `known` is an earlier
@@ -131,10 +131,10 @@ fn replace_biases(
     WeightScheme { scheme, observer }: WeightScheme,
     biases: BTreeMap<Edge, Vec<f32>>,
 ) -> Result<()> {
-    let biases = named(planned.model.graph.as_ref().context("model has no graph")?, biases);
+    let biases = named(planned.model.graph()?, biases);
     planned.edit(biases.iter().cloned().map(ModelEdit::ReplaceBias).collect())?;
     let PlannedModel { model, placement, plan, warnings, .. } = planned;
-    let graph = model.graph.as_ref().context("model has no graph")?;
+    let graph = model.graph()?;
     add_quantizers(graph, placement, plan, scheme, &biases);
     warnings.extend(decide_biases(graph, placement, scheme, observer, plan, false)?);
     Ok(())

@@ -10,7 +10,7 @@ use crate::simulate::{
     correction,
 };
 use crate::tune::method::{Action, LayerContext, Method};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use rayon::prelude::*;
 
 /// The method that corrects biases by the mean error of each output channel. On transformers it would absorb errors of
@@ -97,7 +97,7 @@ impl<'a> BiasCorrector<'a> {
     /// # Errors
     /// If the model has no graph.
     pub fn new(context: &'a LayerContext<'a>, name: &'static str) -> Result<BiasCorrector<'a>> {
-        let graph = context.model.graph.as_ref().context("model has no graph")?;
+        let graph = context.model.graph()?;
         let grids = BiasGrids::of(graph, context.placement, context.plan, context.table);
         Ok(BiasCorrector { name, grids })
     }

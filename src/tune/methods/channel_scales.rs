@@ -43,7 +43,7 @@ impl ChannelScales {
         if groups.is_empty() {
             return Ok(scales);
         }
-        let graph = model.graph.as_ref().context("model has no graph")?;
+        let graph = model.graph()?;
         let observed = observed_tensors(&groups, graph, setup.value_info, placement);
         let samples = setup.samples.context("there are no calibration samples")?;
         let statistics = look(model, setup.shapes, &observed, samples, positions)?;

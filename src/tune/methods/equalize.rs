@@ -34,7 +34,7 @@ const LEAST_SAMPLES: usize = 16;
 /// If there are too few samples, or they cannot be run.
 fn propose(context: &ModelContext) -> Result<FloatProposal> {
     let ModelContext { setup, model, placement } = *context;
-    let graph = model.graph.as_ref().context("model has no graph")?;
+    let graph = model.graph()?;
     let (mut groups, skipped) = find(graph, setup.value_info);
     // `smooth` handles the inputs of a transformer's linear layers.
     let is_linear = |tensor: &String| placement.activations.iter().any(|q| q.linear && q.tensor == *tensor);

@@ -46,7 +46,7 @@ fn choose(context: &ChoiceContext, planned: &mut PlannedModel, known: &mut Optio
     if !is_wanted || 2 * n_fixed > placement.activations.len() {
         return Ok(Chosen::default());
     }
-    let graph = model.graph.as_ref().context("model has no graph")?;
+    let graph = model.graph()?;
     let data = setup.samples.context("there are no calibration samples")?;
     // With too few samples nothing is tuned.
     let Ok(samples) = context.samples(data, model, known.as_ref()) else { return Ok(Chosen::default()) };
