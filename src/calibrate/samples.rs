@@ -127,10 +127,7 @@ impl SampleSet {
     }
 
     /// Returns the number of samples to load for a pass over all samples: all in the data, or all readable ones if the
-    /// saved statistics keep them.
-    ///
-    /// # Errors
-    /// If there is no data, and the saved statistics do not keep all samples.
+    /// saved statistics keep them. Fails if there is no data, and the saved statistics do not keep all samples.
     pub(super) fn n_loaded(&self) -> Result<usize> {
         match (&self.dataset, &self.saved) {
             (Some(dataset), _) => Ok(dataset.len()),
@@ -272,10 +269,7 @@ impl SampleSet {
     }
 
     /// Returns the loaded sample. If it cannot be read and unreadable samples are skipped, returns the reason as
-    /// `Ok(Err)`.
-    ///
-    /// # Errors
-    /// If the sample cannot be read and unreadable samples are not skipped.
+    /// `Ok(Err)`. Fails if the sample cannot be read and unreadable samples are not skipped.
     pub(super) fn usable(&self, loaded: Result<Sample>) -> Result<Result<Sample, String>> {
         match loaded {
             Ok(sample) => Ok(Ok(sample)),
@@ -346,9 +340,7 @@ pub fn each_sample<S: Send, L>(
 }
 
 /// As [`each_sample`], for `n` samples. `position` maps 0..n to positions in the data, and `load` loads a position.
-///
-/// # Errors
-/// As [`each_sample`].
+/// Fails as [`each_sample`] does.
 pub(super) fn each_of<S: Send, L>(
     (n, position): (usize, &(dyn Fn(usize) -> usize + Sync)),
     load: &(dyn Fn(usize) -> Result<Sample> + Sync),

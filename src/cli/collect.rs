@@ -89,10 +89,8 @@ impl CollectArgs {
         Ok(tables)
     }
 
-    /// Checks that each backend of `--for` has a valid table.
-    ///
-    /// # Errors
-    /// If there is no backend of a name, or its table is invalid.
+    /// Checks that each backend of `--for` has a valid table. Fails if there is no backend of a name, or its table is
+    /// invalid.
     pub(super) fn check_tables(&self) -> Result<(), Failure> {
         self.backends.iter().filter(|name| *name != "all").try_for_each(|name| tables_of(name).map(drop))
     }

@@ -21,10 +21,7 @@ pub struct RunSampleArgs {
 }
 
 impl RunSampleArgs {
-    /// Returns the samples of `sources`, without labels.
-    ///
-    /// # Errors
-    /// If an option or the file of a head is invalid.
+    /// Returns the samples of `sources`, without labels. Fails if an option or the file of a head is invalid.
     pub(super) fn resolve<'a>(
         &self,
         sources: &'a [String],
@@ -63,10 +60,7 @@ pub struct EvaluationArgs {
 
 impl EvaluationArgs {
     /// Returns the data without labels and, if the preprocessing is that of the calibration of `model`, the path of the
-    /// sidecar that it is from.
-    ///
-    /// # Errors
-    /// If an option, or a file of preprocessing or a head, is invalid.
+    /// sidecar that it is from. Fails if an option, or a file of preprocessing or a head, is invalid.
     pub(super) fn resolve(
         &self,
         preprocess: &PreprocessArgs,

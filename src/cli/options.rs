@@ -98,11 +98,8 @@ impl PreprocessArgs {
         Ok(preprocessing)
     }
 
-    /// Returns the given preprocessing or, if no option is given, that of the calibration of `quantized` by its sidecar,
-    /// with the path of the sidecar.
-    ///
-    /// # Errors
-    /// If the options or the sidecar's preprocessing are invalid.
+    /// Returns the given preprocessing or, if no option is given, that of the calibration of `quantized` by its
+    /// sidecar, with the path of the sidecar. Fails if the options or the sidecar's preprocessing are invalid.
     pub(super) fn resolve_for(&self, quantized: &Path) -> Result<(Preprocessing, Option<PathBuf>), Failure> {
         let given = self.resolve()?;
         if given != Preprocessing::default() {

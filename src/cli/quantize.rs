@@ -248,10 +248,8 @@ fn paths(
     Ok(all)
 }
 
-/// Quantizes a model, writes its results and prints a report. Returns the summary and the model's size in bytes.
-///
-/// # Errors
-/// If the model cannot be quantized, or there are warnings with --strict. Then nothing is written.
+/// Quantizes a model, writes its results and prints a report. Returns the summary and the model's size in bytes. Fails
+/// if the model cannot be quantized, or there are warnings with --strict. Then nothing is written.
 fn quantize(args: &QuantizeArgs, request: &Request, paths: &RunPaths) -> Result<(Summary, u64)> {
     let start = Instant::now();
     let quiet = args.print.quiet;

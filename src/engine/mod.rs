@@ -170,10 +170,8 @@ impl Parsed {
         Parsed { kernels, ..self }
     }
 
-    /// Returns the model for samples of other shapes, in the order of the inputs.
-    ///
-    /// # Errors
-    /// If no input has open dimensions.
+    /// Returns the model for samples of other shapes, in the order of the inputs. Fails if no input has open
+    /// dimensions.
     fn with_shapes(&self, shapes: &[Vec<usize>]) -> Result<Parsed> {
         let mut model = self.before_inference.clone().context("internal error: another shape for fixed inputs")?;
         let mut inputs = self.inputs.clone();

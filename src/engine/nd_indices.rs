@@ -75,10 +75,8 @@ fn from_start(prefix: &str, target: &mut TypedModel, inputs: &[OutletId], first_
     Ok(target.wire_node(prefix, FromStart { first_axis }, &inputs[..2])?[0])
 }
 
-/// Returns the positions of `indices` (int64, `[..., n]`) along the `n` axes of the shape from `first_axis` on.
-///
-/// # Errors
-/// If an index lies outside its axis, or the indices have more entries than the shape has axes.
+/// Returns the positions of `indices` (int64, `[..., n]`) along the `n` axes of the shape from `first_axis` on. Fails
+/// if an index lies outside its axis, or the indices have more entries than the shape has axes.
 fn positions(indices: &Tensor, shape: &[usize], first_axis: usize) -> TractResult<Tensor> {
     let n = indices.shape().last().copied().unwrap_or(0);
     let lengths = shape.get(first_axis..).and_then(|rest| rest.get(..n));

@@ -32,10 +32,7 @@ fn constant_bytes(model: &TypedModel, id: usize) -> usize {
 }
 
 /// Returns the optimized graph, with the same inputs and outputs. All tensors that pass from one ONNX node to another
-/// must be outputs of `model`.
-///
-/// # Errors
-/// If the engine refuses a piece: the graph may still be optimized as a whole.
+/// must be outputs of `model`. Fails if the engine refuses a piece: the graph may still be optimized as a whole.
 pub(super) fn optimized(mut model: TypedModel, kernels: &[OpKernel]) -> Result<TypedModel> {
     guarded(|| {
         let mut joined = Joined {

@@ -4,10 +4,7 @@ use crate::onnx::proto::{GraphProto, NodeProto, TensorProto};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 
-/// The initializer with this name.
-///
-/// # Errors
-/// If there is none.
+/// The initializer with this name. Fails if there is none.
 pub(super) fn initializer<'a>(graph: &'a GraphProto, name: &str) -> Result<&'a TensorProto> {
     graph.initializer_named(name).with_context(|| format!("tensor `{name}`: is not an initializer of the model"))
 }

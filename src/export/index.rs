@@ -183,10 +183,8 @@ pub(super) struct UniqueMap {
 }
 
 impl UniqueMap {
-    /// Returns a JSON object with a value for each encoding, by the name that it is given.
-    ///
-    /// # Errors
-    /// If `value` fails, or two values have one name.
+    /// Returns a JSON object with a value for each encoding, by the name that it is given. Fails if `value` fails, or
+    /// two values have one name.
     pub(super) fn object<'a>(
         named: impl IntoIterator<Item = (&'a str, &'a Encoding)>,
         value: impl Fn(&Encoding) -> Result<serde_json::Value>,

@@ -132,11 +132,8 @@ pub(super) fn cells(strides: &[usize], [height, width]: [usize; 2]) -> Vec<Cell>
 }
 
 impl Anchors {
-    /// Returns the anchors as corners, in the order of the rows.
-    ///
-    /// # Errors
-    /// If an output does not hold boxes, a stride has no anchors, or the input's height and width are needed and not
-    /// known.
+    /// Returns the anchors as corners, in the order of the rows. Fails if an output does not hold boxes, a stride has
+    /// no anchors, or the input's height and width are needed and not known.
     pub(super) fn corners(
         &self,
         outputs: &[OutputView],

@@ -36,10 +36,7 @@ pub fn is_path(head: &str) -> bool {
     head.contains(['/', '\\']) || head.ends_with(".yaml") || head.ends_with(".yml")
 }
 
-/// Returns every built-in head.
-///
-/// # Errors
-/// If a built-in head is wrong, which a test excludes.
+/// Returns every built-in head. Fails if a built-in head is wrong, which a test excludes.
 pub(super) fn built_in() -> Result<Vec<Head>> {
     BUILT_IN.iter().map(|(name, yaml)| parse(yaml, name)).collect()
 }

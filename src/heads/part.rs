@@ -92,10 +92,7 @@ impl PartRows {
         self.values.iter().skip(column).step_by(self.n_columns.max(1)).copied()
     }
 
-    /// Returns rows with the columns of `other` behind those of `self`.
-    ///
-    /// # Errors
-    /// If the numbers of rows differ.
+    /// Returns rows with the columns of `other` behind those of `self`. Fails if the numbers of rows differ.
     pub(super) fn joined(&self, other: &PartRows) -> Result<PartRows> {
         let (n, n_other) = (self.n_rows(), other.n_rows());
         ensure!(n == n_other, "found {n_other} rows, expected {n}");
@@ -207,10 +204,8 @@ impl OutputPart {
         }
     }
 
-    /// Returns the lengths of the axes beside batch and columns, of one of the `found` outputs of the part.
-    ///
-    /// # Errors
-    /// If the output does not have the axis of the columns.
+    /// Returns the lengths of the axes beside batch and columns, of one of the `found` outputs of the part. Fails if
+    /// the output does not have the axis of the columns.
     pub(super) fn other_lengths(&self, output: &OutputView, found: &[&OutputView]) -> Result<Vec<usize>> {
         let axes = self.axes(output, found)?;
         Ok(axes.others().map(|axis| axes.dims[axis]).collect())
@@ -267,10 +262,8 @@ impl OutputPart {
         Ok(rows)
     }
 
-    /// Returns the first column and the column behind the last, for the first output of the part.
-    ///
-    /// # Errors
-    /// If there is no such output or column.
+    /// Returns the first column and the column behind the last, for the first output of the part. Fails if there is no
+    /// such output or column.
     pub(super) fn column_range(&self, outputs: &[OutputView]) -> Result<(usize, usize)> {
         let found = self.outputs(outputs)?;
         self.span(&self.axes(found.first().context("found no output, expected one")?, &found)?)

@@ -44,11 +44,8 @@ impl Strides {
     }
 
     /// Returns the strides of a network with `n_rows` rows, `per_cell` for each cell, and an input of this height and
-    /// width.
-    ///
-    /// # Errors
-    /// If the rule needs the input's height and width and they are not known, or not exactly one choice of levels has
-    /// as many rows.
+    /// width. Fails if the rule needs the input's height and width and they are not known, or not exactly one choice of
+    /// levels has as many rows.
     pub(super) fn of(&self, n_rows: usize, per_cell: usize, input: Option<[usize; 2]>) -> Result<Vec<usize>> {
         if let Strides::Given(strides) = self {
             return Ok(strides.clone());

@@ -60,10 +60,8 @@ pub fn choose_precisions(
     Ok((mixed, tuned))
 }
 
-/// Starts a search from `planned`. Returns the search, and the position of the first sample of the evaluation.
-///
-/// # Errors
-/// If there are too few samples, or a node cannot be run by itself.
+/// Starts a search from `planned`. Returns the search, and the position of the first sample of the evaluation. Fails if
+/// there are too few samples, or a node cannot be run by itself.
 pub(super) fn begin<'a>(
     task: Task<'a>,
     planned: &'a PlannedModel,

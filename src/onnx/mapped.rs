@@ -26,9 +26,6 @@ impl AsRef<[u8]> for Mapped {
 }
 
 /// Maps a file and returns its bytes.
-///
-/// # Errors
-/// If the file cannot be mapped.
 pub(super) fn map(file: &File) -> Result<Bytes> {
     if file.metadata()?.len() == 0 {
         return Ok(Bytes::new());

@@ -9,9 +9,6 @@ use prost::Message;
 const PIECE: usize = 1 << 16;
 
 /// Passes the bytes of `message` to `take`, piece by piece in order, until `take` fails.
-///
-/// # Errors
-/// If `take` fails.
 pub(super) fn encode_into<E>(message: &impl Message, take: &mut dyn FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
     let mut pieces = Pieces { buffer: Vec::with_capacity(PIECE), take, outcome: Ok(()) };
     // Encoding fails only without room, and there is always room.

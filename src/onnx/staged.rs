@@ -146,10 +146,8 @@ pub(super) fn folder_of(path: &Path) -> &Path {
 /// Maximum links to follow from one path, as in Linux.
 const MAX_LINKS: usize = 40;
 
-/// Returns the file that is written for `path`: the target of symbolic links, whether or not it exists.
-///
-/// # Errors
-/// If links form a circle, or one cannot be read.
+/// Returns the file that is written for `path`: the target of symbolic links, whether or not it exists. Fails if links
+/// form a circle, or one cannot be read.
 pub(super) fn target_of(path: &Path) -> Result<PathBuf> {
     let mut target = path.to_path_buf();
     for _ in 0..MAX_LINKS {

@@ -332,10 +332,8 @@ pub(super) fn other_preprocessing(quantized: &Path, dataset: &Dataset) -> Option
 }
 
 /// Returns the outputs of a graph, with the channel axes that the user gives. `are_scores` says whether outputs are
-/// class scores, if the user says so.
-///
-/// # Errors
-/// If an axis is given for something that is not an output, or the output does not have that axis.
+/// class scores, if the user says so. Fails if an axis is given for something that is not an output, or the output does
+/// not have that axis.
 pub(super) fn outputs(
     model: &ModelProto,
     axes: &ChannelAxes,

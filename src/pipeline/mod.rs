@@ -156,10 +156,7 @@ fn with_wider(
 }
 
 /// Adds the shapes of open inputs to `shapes`, as the largest sample of the data has them. Returns all shapes, and how
-/// samples differ in shape, where they do.
-///
-/// # Errors
-/// If the model cannot be read, or as [`add_shapes`].
+/// samples differ in shape, where they do. Fails if the model cannot be read, or as [`add_shapes`].
 fn shapes_with_data(
     model: &Path,
     shapes: &Shapes,

@@ -41,10 +41,8 @@ pub(super) fn f32s(array: &Array) -> &[f32] {
 }
 
 impl SampleOutputs<'_> {
-    /// Checks that the outputs of both models are alike, and that the labels fit them.
-    ///
-    /// # Errors
-    /// If shapes differ, or no output has class scores for the labels.
+    /// Checks that the outputs of both models are alike, and that the labels fit them. Fails if shapes differ, or no
+    /// output has class scores for the labels.
     pub(super) fn check(&self, outputs: &[EvaluatedOutput], batch: usize) -> Result<()> {
         let [float, quantized] = &self.outputs;
         for (output, (a, b)) in outputs.iter().zip(float.iter().zip(quantized)) {
@@ -236,10 +234,8 @@ impl<'a> Sums<'a> {
         })
     }
 
-    /// Returns the figures of all samples, the values that are not finite by output, and the head.
-    ///
-    /// # Errors
-    /// If no head fits the outputs, where the metrics are not yet prepared.
+    /// Returns the figures of all samples, the values that are not finite by output, and the head. Fails if no head
+    /// fits the outputs, where the metrics are not yet prepared.
     pub(super) fn finish(mut self) -> Result<(Measurement, Vec<NonFiniteCounts>, Option<TaskHead>)> {
         if self.in_order.is_none() {
             self.prepare(self.n_samples)?;
@@ -250,10 +246,7 @@ impl<'a> Sums<'a> {
 }
 
 /// Adds a sample, given its position in the data and in the order of the runs. The lock is not held while its sums are
-/// computed.
-///
-/// # Errors
-/// If no head fits the outputs.
+/// computed. Fails if no head fits the outputs.
 pub(super) fn add<'a>(
     sums: &Mutex<Sums<'a>>,
     [sample_idx, place]: [usize; 2],

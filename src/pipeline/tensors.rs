@@ -210,10 +210,8 @@ pub(super) fn parsed(model: &ModelProto, opset: i64, shapes: &Shapes) -> Result<
     })
 }
 
-/// Compares the tensors of both models on a few samples, on the threads of the current pool.
-///
-/// # Errors
-/// If a model cannot be built or run.
+/// Compares the tensors of both models on a few samples, on the threads of the current pool. Fails if a model cannot be
+/// built or run.
 pub(super) fn compare_tensors(
     paths: [&Path; 2],
     models: &[ModelProto; 2],

@@ -9,10 +9,7 @@ use crate::quant::{ScaleLayout, TensorParams};
 use anyhow::Result;
 
 impl PlannedWeight {
-    /// Returns the nearest integers of the weight's values in `graph`.
-    ///
-    /// # Errors
-    /// If the graph has no such weight.
+    /// Returns the nearest integers of the weight's values in `graph`. Fails if the graph has no such weight.
     pub(super) fn nearest(&self, graph: &GraphProto) -> Result<Vec<i32>> {
         let (shape, values) = values_of(graph, &self.quantizer)?;
         let layout = ScaleLayout::of(&shape, self.quantizer.axis, self.quantizer.block);

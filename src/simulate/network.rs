@@ -150,10 +150,8 @@ impl<'a> Network<'a> {
         Some(self.groups.iter().map(|group| by_group[group].clone()).collect())
     }
 
-    /// Returns the inputs of a node that are not constants, each once. `exists` tells whether a tensor exists.
-    ///
-    /// # Errors
-    /// If the node cannot be run by itself, or reads a tensor that does not exist.
+    /// Returns the inputs of a node that are not constants, each once. `exists` tells whether a tensor exists. Fails if
+    /// the node cannot be run by itself, or reads a tensor that does not exist.
     pub(super) fn runtime_inputs<'n>(
         &self,
         node: &'n NodeProto,
@@ -184,10 +182,8 @@ impl<'a> Network<'a> {
         runtime.is_empty() && node.input.iter().all(|name| name.is_empty() || self.constants.contains_key(name))
     }
 
-    /// Adds the outputs of a node to the constants of `group`, or of all groups without one.
-    ///
-    /// # Errors
-    /// If a value has a type that initializers cannot have.
+    /// Adds the outputs of a node to the constants of `group`, or of all groups without one. Fails if a value has a
+    /// type that initializers cannot have.
     pub(super) fn add_constants(&mut self, node: &NodeProto, group: Option<usize>, outputs: Vec<Value>) -> Result<()> {
         let constants = match group {
             Some(group) => &mut self.shape_constants[group],
@@ -284,10 +280,7 @@ impl<'a> Network<'a> {
         constants
     }
 
-    /// Prepares the node as a model of its own for one group of samples.
-    ///
-    /// # Errors
-    /// If the engine does not take the node.
+    /// Prepares the node as a model of its own for one group of samples. Fails if the engine does not take the node.
     pub(super) fn runner(
         &self,
         node: &NodeProto,

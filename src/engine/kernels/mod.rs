@@ -96,10 +96,8 @@ pub const KERNELS: &[OpKernel] = &[
     branches::KERNEL,
 ];
 
-/// Optimizes a graph. A node that kernels take over gets the operator of the first of `kernels` that does.
-///
-/// # Errors
-/// If the engine refuses the graph.
+/// Optimizes a graph. A node that kernels take over gets the operator of the first of `kernels` that does. Fails if the
+/// engine refuses the graph.
 pub(super) fn optimized(model: TypedModel, kernels: &[OpKernel]) -> TractResult<TypedModel> {
     let mut model = decluttered(model)?;
     for id in 0..model.nodes.len() {

@@ -59,11 +59,9 @@ fn listed(
     Ok(by_name.into_values().collect())
 }
 
-/// Returns the `slices` of a weight with scales per block, ordered by output channel.
-///
-/// # Errors
-/// If the last block is shorter, or a kernel has several positions: in the plan each position has its own scales, in
-/// the format all share them.
+/// Returns the `slices` of a weight with scales per block, ordered by output channel. Fails if the last block is
+/// shorter, or a kernel has several positions: in the plan each position has its own scales, in the format all share
+/// them.
 fn by_output_channel(encoding: &Encoding, slices: &[(f64, i32)]) -> Result<Vec<(f64, i32)>> {
     let (shape, axis) = (encoding.shape.as_deref().unwrap_or_default(), encoding.axis.unwrap_or(0));
     let block = encoding.block_size.unwrap_or(1).max(1);

@@ -28,10 +28,7 @@ const SCALES: ScaleOptions = ScaleOptions { least_gain_db: 0.05, least_share: 0.
 /// Minimum samples. Channel scales depend on the largest value of each channel, which a few samples do not show.
 const LEAST_SAMPLES: usize = 16;
 
-/// Proposes channel scales from some of the samples.
-///
-/// # Errors
-/// If there are too few samples, or they cannot be run.
+/// Proposes channel scales from some of the samples. Fails if there are too few samples, or they cannot be run.
 fn propose(context: &ModelContext) -> Result<FloatProposal> {
     let ModelContext { setup, model, placement } = *context;
     let graph = model.graph()?;
@@ -58,10 +55,7 @@ fn propose(context: &ModelContext) -> Result<FloatProposal> {
     })
 }
 
-/// Returns the samples for the choice of channel scales, as positions in the data.
-///
-/// # Errors
-/// If there are too few samples.
+/// Returns the samples for the choice of channel scales, as positions in the data. Fails if there are too few samples.
 pub(super) fn scale_samples<'a>(setup: Setup<'a>, model: &ModelProto) -> Result<&'a [usize]> {
     let samples = setup.samples.context("there is no data")?.put_in_order(setup.progress)?;
     let n = samples.len();

@@ -23,10 +23,8 @@ pub const INSERT_SCALES: Method = Method {
 /// Least promised gain of an inserted Mul: half of the quantization error, because it is an extra operator.
 const SCALES: ScaleOptions = ScaleOptions { least_gain_db: 3.0, least_share: 0.0 };
 
-/// Proposes Muls, with channel scales chosen on some of the samples.
-///
-/// # Errors
-/// If there are too few samples, or they cannot be run.
+/// Proposes Muls, with channel scales chosen on some of the samples. Fails if there are too few samples, or they cannot
+/// be run.
 fn propose(context: &ModelContext) -> Result<FloatProposal> {
     let ModelContext { setup, model, .. } = *context;
     if !setup.scheme.scales_in_float() {

@@ -14,10 +14,8 @@ use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Chooses the best ranges for the groups of `plan` whose first tensor no layer reads, by group. `corrects` says
-/// whether biases will be corrected by the float network.
-///
-/// # Errors
-/// If a node cannot be run by itself; the message names it.
+/// whether biases will be corrected by the float network. Fails if a node cannot be run by itself; the message names
+/// it.
 pub(super) fn early_ranges(
     model: &ModelProto,
     plan: &QuantPlan,
@@ -76,10 +74,7 @@ impl<'p> EarlyRangeSearch<'p> {
     }
 
     /// Adds up the error of each range of the tensor's group at the layers that read the tensor. `float` holds its
-    /// values.
-    ///
-    /// # Errors
-    /// If a layer cannot be run by itself.
+    /// values. Fails if a layer cannot be run by itself.
     fn add_errors(&mut self, net: &Network, name: &str, float: &[Value]) -> Result<()> {
         let Some(planned) = self.plan.activations.iter().find(|p| p.quantizer.tensor == name) else {
             return Ok(());

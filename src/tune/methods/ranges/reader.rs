@@ -35,10 +35,7 @@ pub(super) struct Quantized<'a> {
 }
 
 /// Finds the layers among the uses `edges` of the tensor `name` whose other inputs are all constant, with their
-/// quantized weights. `float` is the tensor in the float network.
-///
-/// # Errors
-/// If a layer cannot be run by itself.
+/// quantized weights. `float` is the tensor in the float network. Fails if a layer cannot be run by itself.
 pub(super) fn readers<'e>(
     net: &Network,
     quantized: Quantized,
