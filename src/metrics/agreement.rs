@@ -2,18 +2,14 @@
 
 use super::classes::same_class;
 use super::layout::FloatOutput;
-use super::metric::{Better, Figure, Measure, Metric, SamplePair};
+use super::metric::{Figure, FigureScale, Measure, Metric, SamplePair};
 
 /// Share of rows of class scores whose largest value stays in place, in percent. It applies only to outputs that are
 /// class scores.
 pub const AGREEMENT: Metric = Metric {
     name: "agreement",
     title: "agreement",
-    unit: "%",
-    decimals: 1,
-    better: Better::Higher,
-    best: 100.0,
-    worst: 0.0,
+    scale: FigureScale::PERCENT,
     about: "rows of class scores with the same best class",
     task: None,
     prepare: |outputs, _| Box::new(Agreement { n_classes: outputs.iter().map(FloatOutput::n_classes).collect() }),

@@ -1,6 +1,6 @@
 //! The metric of networks that read text.
 
-use super::metric::{Better, Figure, Metric};
+use super::metric::{Figure, FigureScale, Metric};
 use super::task_outputs::{ImageSums, TaskOutputs};
 use crate::heads::{TaskName, TextHead};
 use strsim::generic_levenshtein;
@@ -9,11 +9,7 @@ use strsim::generic_levenshtein;
 pub const CHARACTERS: Metric = Metric {
     name: "characters",
     title: "characters kept",
-    unit: "",
-    decimals: 3,
-    better: Better::Higher,
-    best: 1.0,
-    worst: 0.0,
+    scale: FigureScale::SHARE,
     about: "share of characters that stay when one network's text is edited into the other's",
     task: Some(TaskName::Text),
     prepare: |outputs, head| {

@@ -1,7 +1,7 @@
 //! The metric of detectors with labels: COCO's mean average precision.
 
 use super::coco_precision::{Predicted, Truth, mean_average_precision};
-use super::metric::{Better, Figure, Measure, Metric, SamplePair};
+use super::metric::{Figure, FigureScale, Measure, Metric, SamplePair};
 use super::task_outputs::TaskOutputs;
 use crate::heads::{DetectHead, Detection, OutputView, TaskName};
 
@@ -10,11 +10,7 @@ use crate::heads::{DetectHead, Detection, OutputView, TaskName};
 pub const COCO_MAP: Metric = Metric {
     name: "coco-map",
     title: "mAP",
-    unit: "",
-    decimals: 4,
-    better: Better::Higher,
-    best: 1.0,
-    worst: 0.0,
+    scale: FigureScale { decimals: 4, ..FigureScale::SHARE },
     about: "COCO's mean average precision at an IoU of 0.50 to 0.95, with boxes as labels",
     task: Some(TaskName::Detect),
     prepare: |outputs, head| Box::new(BoxPrecision(TaskOutputs::new(outputs, head))),

@@ -1,7 +1,7 @@
 //! The cosine of the angle between two networks' outputs.
 
 use super::layout::FloatOutput;
-use super::metric::{Better, Figure, Measure, Metric, SamplePair};
+use super::metric::{Figure, FigureScale, Measure, Metric, SamplePair};
 use super::value_and_error;
 
 /// Cosine of the angle between both networks' outputs, mean over the samples; -1 if a value is NaN or infinite. `None`
@@ -9,11 +9,7 @@ use super::value_and_error;
 pub const COSINE: Metric = Metric {
     name: "cosine",
     title: "cosine",
-    unit: "",
-    decimals: 4,
-    better: Better::Higher,
-    best: 1.0,
-    worst: -1.0,
+    scale: FigureScale { decimals: 4, worst: -1.0, ..FigureScale::SHARE },
     about: "cosine of the angle between the outputs, mean over the samples",
     task: None,
     prepare: |outputs, _| Box::new(Cosine { have_angles: outputs.iter().map(has_angle).collect() }),

@@ -1,7 +1,7 @@
 //! Metrics of detectors: the boxes of the quantized network against the boxes of the float network.
 
 use super::layout::FloatOutput;
-use super::metric::{Better, Figure, FoundCounts, Metric};
+use super::metric::{Figure, FigureScale, FoundCounts, Metric};
 use super::task_outputs::{ImageSums, TaskOutputs};
 use crate::heads::{Candidates, DetectHead, Detection, OutputView, TaskHead, TaskName, iou};
 use anyhow::Result;
@@ -12,11 +12,7 @@ use anyhow::Result;
 pub const F1: Metric = Metric {
     name: "f1",
     title: "F1",
-    unit: "",
-    decimals: 3,
-    better: Better::Higher,
-    best: 1.0,
-    worst: 0.0,
+    scale: FigureScale::SHARE,
     about: "share of boxes that match between both networks, with the same class and an IoU of 0.5 or more, 0 to 1",
     task: Some(TaskName::Detect),
     prepare: |outputs, head| Box::new(boxes(outputs, head, f1)),
@@ -26,11 +22,7 @@ pub const F1: Metric = Metric {
 pub const BOX_IOU: Metric = Metric {
     name: "box-iou",
     title: "mean IoU of matched boxes",
-    unit: "",
-    decimals: 3,
-    better: Better::Higher,
-    best: 1.0,
-    worst: 0.0,
+    scale: FigureScale::SHARE,
     about: "mean IoU of the boxes that are matched in F1",
     task: Some(TaskName::Detect),
     prepare: |outputs, head| Box::new(boxes(outputs, head, box_iou)),
@@ -44,11 +36,7 @@ pub const BOX_IOU: Metric = Metric {
 pub const BOX_OVERLAP: Metric = Metric {
     name: "box-overlap",
     title: "box overlap",
-    unit: "",
-    decimals: 3,
-    better: Better::Higher,
-    best: 1.0,
-    worst: 0.0,
+    scale: FigureScale::SHARE,
     about: "share of boxes that match between both networks, weighted by score and IoU, where the network chooses the boxes, 0 to 1",
     task: Some(TaskName::Detect),
     prepare: |outputs, head| {

@@ -1,17 +1,13 @@
 //! Equal values of integer outputs.
 
-use super::metric::{Better, Figure, Measure, Metric, SamplePair};
+use super::metric::{Figure, FigureScale, Measure, Metric, SamplePair};
 
 /// Share of equal values of an integer output, such as indices and labels, in percent. It does not apply to float
 /// outputs.
 pub const EQUAL: Metric = Metric {
     name: "equal",
     title: "equal values",
-    unit: "%",
-    decimals: 2,
-    better: Better::Higher,
-    best: 100.0,
-    worst: 0.0,
+    scale: FigureScale { decimals: 2, ..FigureScale::PERCENT },
     about: "equal values of an integer output, such as indexes and labels",
     task: None,
     prepare: |outputs, _| {

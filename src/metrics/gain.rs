@@ -61,7 +61,7 @@ fn group_figures(figures: &[Option<Figure>]) -> Vec<f64> {
 fn all_figures(measured: &Measurement, metric: Metric, left_out: Option<usize>) -> Vec<f64> {
     let figures = measured.figures_without(metric, left_out);
     // Without that sample there may be nothing to find, and outputs that depend on no input have no figure.
-    let mean = measured.mean_of(metric, &figures).unwrap_or(metric.best);
+    let mean = measured.mean_of(metric, &figures).unwrap_or(metric.scale.best);
     std::iter::once(mean).chain(group_figures(&figures)).collect()
 }
 
@@ -112,7 +112,7 @@ impl TaskChange {
         let figure = |measured: &Measurement, left_out: Option<usize>| {
             let figures = measured.figures_without(metric, left_out);
             // Without that sample there may be nothing to find.
-            vec![measured.mean_of(metric, &figures).unwrap_or(metric.best)]
+            vec![measured.mean_of(metric, &figures).unwrap_or(metric.scale.best)]
         };
         Some(TaskChange { metric, figures, deviation: deviations(before, after, figure, 1)[0] })
     }

@@ -48,14 +48,15 @@ impl MetricBound {
     pub fn parse(text: &str) -> Result<MetricBound> {
         let (name, bound) = text.split_once('=').with_context(|| format!("found `{text}`, expected NAME=VALUE"))?;
         let (metric, bound) = (by_name(name.trim())?, bound.trim());
-        let in_percent = bound.strip_suffix('%').filter(|_| metric.unit == "%");
+        let in_percent = bound.strip_suffix('%').filter(|_| metric.scale.unit == "%");
         let number = || format!("found `{bound}`, expected a number for metric `{}`", metric.name);
         let value: f64 = in_percent.unwrap_or(bound).trim().parse().ok().with_context(number)?;
         ensure!(value.is_finite(), "found `{bound}`, expected a finite number for metric `{}`", metric.name);
-        let is_fraction = metric.unit == "%" && metric.better == Better::Higher && value > 0.0 && value <= 1.0;
+        let is_fraction =
+            metric.scale.unit == "%" && metric.scale.better == Better::Higher && value > 0.0 && value <= 1.0;
         if is_fraction && in_percent.is_none() {
             let error = anyhow!("found `{bound}`, expected a percentage above 1 for metric `{}`", metric.name);
-            let (name, percent) = (metric.name, format!("{:.*}", metric.decimals, 100.0 * value));
+            let (name, percent) = (metric.name, format!("{:.*}", metric.scale.decimals, 100.0 * value));
             return Err(error.hint(format!(
                 "the metric is in percent: `{name}={percent}` for {percent} %, `{name}={value}%` for {value} %"
             )));
@@ -110,7 +111,7 @@ impl fmt::Display for MissedGate {
             Some(value) => write!(f, "{} is {}", metric.title, metric.with_unit(*value))?,
             None => write!(f, "{} was not measured", metric.title)?,
         }
-        let side = match metric.better {
+        let side = match metric.scale.better {
             Better::Higher => "more",
             Better::Lower => "less",
         };

@@ -1,9 +1,8 @@
 //! Metrics of maps and pictures.
 
-use super::MAX_DB;
 use super::decibels::sqnr_db;
 use super::layout::FloatOutput;
-use super::metric::{Better, Figure, Metric};
+use super::metric::{Figure, FigureScale, Metric};
 use super::task_outputs::{ImageSums, TaskOutputs};
 use crate::heads::{MapHead, OutputView, TaskHead, TaskName};
 use anyhow::Result;
@@ -13,11 +12,7 @@ use anyhow::Result;
 pub const MAP_SQNR: Metric = Metric {
     name: "map-sqnr",
     title: "centred SQNR",
-    unit: "dB",
-    decimals: 2,
-    better: Better::Higher,
-    best: MAX_DB,
-    worst: f64::NEG_INFINITY,
+    scale: FigureScale::DECIBELS,
     about: "signal over quantization noise, both with mean 0 in each channel",
     task: Some(TaskName::Map),
     prepare: |outputs, head| Box::new(channels(outputs, head, |a, b, sums| add(centred, a, b, sums), db)),
@@ -27,11 +22,7 @@ pub const MAP_SQNR: Metric = Metric {
 pub const SSIM: Metric = Metric {
     name: "ssim",
     title: "SSIM",
-    unit: "",
-    decimals: 4,
-    better: Better::Higher,
-    best: 1.0,
-    worst: -1.0,
+    scale: FigureScale { decimals: 4, worst: -1.0, ..FigureScale::SHARE },
     about: "structural similarity of pictures over squares of 7 pixels, mean over channels and samples",
     task: Some(TaskName::Map),
     prepare: |outputs, head| Box::new(channels(outputs, head, |a, b, sums| add(ssim, a, b, sums), mean)),

@@ -1,7 +1,7 @@
 //! The metric of boxes with masks: the masks of the quantized network against the masks of the float network.
 
 use super::detect::{boxes_of, right};
-use super::metric::{Better, Figure, Metric};
+use super::metric::{Figure, FigureScale, Metric};
 use super::task_outputs::{ImageSums, TaskOutputs};
 use crate::heads::{BoxMasks, DetectHead, Detection, OutputView, TaskName};
 use anyhow::{Context, Result};
@@ -10,11 +10,7 @@ use anyhow::{Context, Result};
 pub const MASK_IOU: Metric = Metric {
     name: "mask-iou",
     title: "mean IoU of masks",
-    unit: "",
-    decimals: 3,
-    better: Better::Higher,
-    best: 1.0,
-    worst: 0.0,
+    scale: FigureScale::SHARE,
     about: "mean IoU of the masks of the boxes that are matched in F1",
     task: Some(TaskName::Detect),
     prepare: |outputs, head| {

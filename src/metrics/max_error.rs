@@ -1,6 +1,6 @@
 //! The largest difference of a single value.
 
-use super::metric::{Better, Figure, Measure, Metric, SamplePair};
+use super::metric::{Better, Figure, FigureScale, Measure, Metric, SamplePair};
 use super::value_and_error;
 
 /// Largest absolute difference of a value, in the output's unit; infinite if a value is NaN or infinite. `None`
@@ -8,11 +8,7 @@ use super::value_and_error;
 pub const MAX_ERROR: Metric = Metric {
     name: "max-error",
     title: "largest difference",
-    unit: "",
-    decimals: 4,
-    better: Better::Lower,
-    best: 0.0,
-    worst: f64::INFINITY,
+    scale: FigureScale { unit: "", decimals: 4, better: Better::Lower, best: 0.0, worst: f64::INFINITY },
     about: "largest absolute difference of a value, in the output's own unit",
     task: None,
     prepare: |outputs, _| Box::new(MaxError { n_outputs: outputs.len() }),

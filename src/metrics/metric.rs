@@ -15,6 +15,20 @@ pub struct Metric {
     pub name: &'static str,
     /// Name in printed text.
     pub title: &'static str,
+    /// Unit and limits of the figures.
+    pub scale: FigureScale,
+    /// Definition in one line.
+    pub about: &'static str,
+    /// The task that the metric belongs to, with one figure for the network; `None` if each output has a figure.
+    pub task: Option<TaskName>,
+    /// Prepares the metric on the float outputs of some samples and on the network's head. Metrics take medians, groups
+    /// of channels, and the outputs that they apply to from the float outputs.
+    pub prepare: fn(&[FloatOutput], Option<&TaskHead>) -> Box<dyn Measure>,
+}
+
+/// Unit and limits of the figures of a metric.
+#[derive(Debug, Clone, Copy)]
+pub struct FigureScale {
     /// Unit of the figures; empty for a plain number.
     pub unit: &'static str,
     /// Number of printed decimals.
@@ -25,13 +39,16 @@ pub struct Metric {
     pub best: f64,
     /// The worst figure; infinite if figures have no limit.
     pub worst: f64,
-    /// Definition in one line.
-    pub about: &'static str,
-    /// The task that the metric belongs to, with one figure for the network; `None` if each output has a figure.
-    pub task: Option<TaskName>,
-    /// Prepares the metric on the float outputs of some samples and on the network's head. Metrics take medians, groups
-    /// of channels, and the outputs that they apply to from the float outputs.
-    pub prepare: fn(&[FloatOutput], Option<&TaskHead>) -> Box<dyn Measure>,
+}
+
+impl FigureScale {
+    /// A share, 0 to 1.
+    pub const SHARE: FigureScale = FigureScale { unit: "", decimals: 3, better: Better::Higher, best: 1.0, worst: 0.0 };
+    /// A share in percent.
+    pub const PERCENT: FigureScale = FigureScale { unit: "%", decimals: 1, best: 100.0, ..FigureScale::SHARE };
+    /// A ratio in decibels.
+    pub const DECIBELS: FigureScale =
+        FigureScale { unit: "dB", decimals: 2, best: super::MAX_DB, worst: f64::NEG_INFINITY, ..FigureScale::SHARE };
 }
 
 /// The direction in which figures become better.
@@ -130,7 +147,7 @@ impl<'a> SamplePair<'a> {
 impl Metric {
     /// Whether figure `a` is better than `b`. False if one is NaN.
     pub fn is_better(&self, a: f64, b: f64) -> bool {
-        match self.better {
+        match self.scale.better {
             Better::Higher => a > b,
             Better::Lower => a < b,
         }
@@ -143,9 +160,9 @@ impl Metric {
 
     /// Returns a bound that is stricter by `margin`, up to the best figure.
     pub fn stricter(&self, bound: f64, margin: f64) -> f64 {
-        match self.better {
-            Better::Higher => (bound + margin).min(self.best.max(bound)),
-            Better::Lower => (bound - margin).max(self.best.min(bound)),
+        match self.scale.better {
+            Better::Higher => (bound + margin).min(self.scale.best.max(bound)),
+            Better::Lower => (bound - margin).max(self.scale.best.min(bound)),
         }
     }
 
@@ -154,7 +171,7 @@ impl Metric {
     /// # Errors
     /// If `bound` is not between the worst and the best figure. The message says both.
     pub fn ensure_possible(&self, bound: f64) -> Result<()> {
-        let (low, high) = (self.best.min(self.worst), self.best.max(self.worst));
+        let (low, high) = (self.scale.best.min(self.scale.worst), self.scale.best.max(self.scale.worst));
         let unit = self.unit_suffix();
         let expected = match (low.is_finite(), high.is_finite()) {
             (true, true) => format!("{low} to {high}{unit}"),
@@ -173,12 +190,12 @@ impl Metric {
 
     /// Returns the text of a figure with its unit.
     pub fn with_unit(&self, value: f64) -> String {
-        format!("{value:.*}{}", self.decimals, self.unit_suffix())
+        format!("{value:.*}{}", self.scale.decimals, self.unit_suffix())
     }
 
     /// Returns the unit after a space; empty for a plain number.
     pub(super) fn unit_suffix(&self) -> String {
-        if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) }
+        if self.scale.unit.is_empty() { String::new() } else { format!(" {}", self.scale.unit) }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The metric of segmentation: pixels of each class.
 
 use super::layout::FloatOutput;
-use super::metric::{Better, Figure, Measure, Metric, SamplePair};
+use super::metric::{Figure, FigureScale, Measure, Metric, SamplePair};
 use super::task_outputs::{TaskOutputs, summed};
 use crate::heads::{OutputView, SegmentHead, TaskHead, TaskName};
 
@@ -10,11 +10,7 @@ use crate::heads::{OutputView, SegmentHead, TaskHead, TaskName};
 pub const MIOU: Metric = Metric {
     name: "miou",
     title: "mIoU",
-    unit: "",
-    decimals: 3,
-    better: Better::Higher,
-    best: 1.0,
-    worst: 0.0,
+    scale: FigureScale::SHARE,
     about: "pixels of each class or mask in both networks divided by pixels in at least one, mean over classes",
     task: Some(TaskName::Segment),
     prepare: |outputs, head| Box::new(ClassPixels::new(outputs, head)),

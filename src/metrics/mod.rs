@@ -53,7 +53,7 @@ pub use layout::FloatOutput;
 pub use map::{MAP_SQNR, SSIM};
 pub use masks::MASK_IOU;
 pub use max_error::MAX_ERROR;
-pub use metric::{Better, Figure, FoundCounts, Measure, Metric, OutputPair, SamplePair};
+pub use metric::{Better, Figure, FigureScale, FoundCounts, Measure, Metric, OutputPair, SamplePair};
 pub use miou::MIOU;
 pub use neighbours::NEIGHBOURS;
 pub use non_finite::{NonFinite, NonFiniteCounts};

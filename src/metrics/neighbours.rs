@@ -1,6 +1,6 @@
 //! The metric of embeddings: nearest neighbors of each sample.
 
-use super::metric::{Better, Figure, Measure, Metric, SamplePair};
+use super::metric::{Figure, FigureScale, Measure, Metric, SamplePair};
 use super::task_outputs::TaskOutputs;
 use crate::heads::{EmbedHead, TaskName};
 
@@ -9,11 +9,7 @@ use crate::heads::{EmbedHead, TaskName};
 pub const NEIGHBOURS: Metric = Metric {
     name: "neighbours",
     title: "neighbours kept",
-    unit: "",
-    decimals: 3,
-    better: Better::Higher,
-    best: 1.0,
-    worst: 0.0,
+    scale: FigureScale::SHARE,
     about: "share of each sample's 10 nearest neighbours by cosine that stay",
     task: Some(TaskName::Embed),
     prepare: |outputs, head| Box::new(Neighbours(TaskOutputs::new(outputs, head))),

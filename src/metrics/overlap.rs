@@ -14,7 +14,7 @@
 
 use super::groups::{ChannelGroup, OutputGroups};
 use super::layout::FloatOutput;
-use super::metric::{Better, Figure, Measure, Metric, OutputPair, SamplePair};
+use super::metric::{Figure, FigureScale, Measure, Metric, OutputPair, SamplePair};
 use rayon::prelude::*;
 
 /// Overlap of squared deviations from the median of each channel: 1 for equal outputs, 0 if a value is NaN or infinite.
@@ -23,11 +23,7 @@ use rayon::prelude::*;
 pub const OVERLAP: Metric = Metric {
     name: "overlap",
     title: "overlap",
-    unit: "",
-    decimals: 3,
-    better: Better::Higher,
-    best: 1.0,
-    worst: 0.0,
+    scale: FigureScale::SHARE,
     about: "share of the float result that is kept, by squared deviations of groups of channels, 0 to 1",
     task: None,
     prepare: |outputs, _| Box::new(Overlap::new(outputs)),

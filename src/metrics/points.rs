@@ -1,6 +1,6 @@
 //! The metric of networks that find points.
 
-use super::metric::{Better, Figure, Metric};
+use super::metric::{Figure, FigureScale, Metric};
 use super::task_outputs::{ImageSums, TaskOutputs};
 use crate::heads::{KeypointsHead, OutputView, ScoredPoint, TaskName};
 use anyhow::Result;
@@ -9,11 +9,7 @@ use anyhow::Result;
 pub const PCK: Metric = Metric {
     name: "pck",
     title: "points within the tolerance",
-    unit: "",
-    decimals: 3,
-    better: Better::Higher,
-    best: 1.0,
-    worst: 0.0,
+    scale: FigureScale::SHARE,
     about: "share of the float network's points that the quantized network finds within the head's tolerance",
     task: Some(TaskName::Keypoints),
     prepare: |outputs, head| {

@@ -2,7 +2,7 @@
 
 use super::decibels::{MAX_DB, sqnr_db};
 use super::energies;
-use super::metric::{Better, Figure, Measure, Metric, SamplePair};
+use super::metric::{Figure, FigureScale, Measure, Metric, SamplePair};
 
 /// `10 log10(sum of float² / sum of (float - quantized)²)` over all values, in dB: [`MAX_DB`] for equal outputs,
 /// -[`MAX_DB`] if a value is NaN or infinite, or without values. `None` for an output without float samples: its value is
@@ -10,11 +10,7 @@ use super::metric::{Better, Figure, Measure, Metric, SamplePair};
 pub const SQNR: Metric = Metric {
     name: "sqnr",
     title: "SQNR",
-    unit: "dB",
-    decimals: 2,
-    better: Better::Higher,
-    best: MAX_DB,
-    worst: f64::NEG_INFINITY,
+    scale: FigureScale::DECIBELS,
     about: "signal over quantization noise, all values of an output together",
     task: None,
     prepare: |outputs, _| Box::new(Sqnr { have_samples: outputs.iter().map(|of| !of.samples.is_empty()).collect() }),

@@ -2,18 +2,14 @@
 
 use super::classes::argmax;
 use super::layout::FloatOutput;
-use super::metric::{Better, Figure, Measure, Metric, SamplePair};
+use super::metric::{Better, Figure, FigureScale, Measure, Metric, SamplePair};
 
 /// Share of rows of class scores whose largest value is at the label, in percent, with the float network's figure. It
 /// needs labels.
 pub const TOP1: Metric = Metric {
     name: "top1",
     title: "top-1",
-    unit: "%",
-    decimals: 2,
-    better: Better::Higher,
-    best: 100.0,
-    worst: 0.0,
+    scale: FigureScale { decimals: 2, ..FigureScale::PERCENT },
     about: "rows of class scores whose largest value is the label",
     task: None,
     prepare: |outputs, _| Box::new(RightClasses::new(outputs, RightClasses::share)),
@@ -23,9 +19,7 @@ pub const TOP1: Metric = Metric {
 pub const TOP1_DROP: Metric = Metric {
     name: "top1-drop",
     title: "drop of top-1",
-    better: Better::Lower,
-    best: 0.0,
-    worst: 100.0,
+    scale: FigureScale { better: Better::Lower, best: 0.0, worst: 100.0, ..TOP1.scale },
     about: "percentage points by which top-1 is below the float network's",
     prepare: |outputs, _| Box::new(RightClasses::new(outputs, RightClasses::drop)),
     ..TOP1

@@ -2,7 +2,7 @@
 
 use super::classes::{N_BEST, argmax, is_among_best};
 use super::layout::FloatOutput;
-use super::metric::{Better, Figure, Measure, Metric};
+use super::metric::{Figure, FigureScale, Measure, Metric};
 use super::task_outputs::{ImageSums, TaskOutputs};
 use crate::heads::{ClassifyHead, PartRows, TaskHead, TaskName};
 
@@ -11,11 +11,7 @@ use crate::heads::{ClassifyHead, PartRows, TaskHead, TaskName};
 pub const TOP5: Metric = Metric {
     name: "top5",
     title: "top-5 agreement",
-    unit: "%",
-    decimals: 1,
-    better: Better::Higher,
-    best: 100.0,
-    worst: 0.0,
+    scale: FigureScale::PERCENT,
     about: "rows whose best class in float is among the five best in the quantized network",
     task: Some(TaskName::Classify),
     prepare: |outputs, head| share_of_rows(outputs, head, add),

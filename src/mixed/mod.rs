@@ -49,6 +49,6 @@ fn max_analysis(goal: &Goal) -> usize {
 /// Returns the maximum held-out samples of the evaluation.
 pub fn max_held_out(goal: &Goal) -> usize {
     // A share of samples is coarser than a mean over their values.
-    let is_share = goal.metric().is_some_and(|metric| metric.unit == "%");
+    let is_share = goal.metric().is_some_and(|metric| metric.scale.unit == "%");
     if is_share { 128 } else { 32 }
 }

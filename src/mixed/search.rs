@@ -211,7 +211,7 @@ impl<'a> Search<'a> {
         let mut open = self.open.take().unwrap_or_default();
         let mut best = (f64::NEG_INFINITY, 0);
         let metric = self.measured.deciding();
-        let mean = |measured: &Measurement| measured.mean(metric).unwrap_or(metric.best);
+        let mean = |measured: &Measurement| measured.mean(metric).unwrap_or(metric.scale.best);
         let window = WINDOW.min(open.len());
         for (i, moved) in open[..window].iter().enumerate().filter(|_| window > 1) {
             let plan = self.plan_with(std::slice::from_ref(moved))?;

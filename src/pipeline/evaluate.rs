@@ -4,7 +4,7 @@ use super::compare::{Comparison, SampleData, engines, non_finite, other_preproce
 use super::sample_sums::{SampleOutputs, f32s};
 use crate::matching::as_qdq;
 use crate::metrics::{
-    COCO_MAP, ChannelAxes, Metric, MetricBound, MissedGate, TOP1, TOP5, argmax, is_among_best, n_classes,
+    COCO_MAP, ChannelAxes, FigureScale, Metric, MetricBound, MissedGate, TOP1, TOP5, argmax, is_among_best, n_classes,
 };
 use crate::onnx;
 use crate::prepare::default_opset;
@@ -77,7 +77,7 @@ pub const OF_ONE_MODEL: &[Metric] = &[TOP1, LABELLED_TOP5, COCO_MAP];
 /// Share of rows of class scores whose label is among the five largest values, in percent.
 pub const LABELLED_TOP5: Metric = Metric {
     title: "top-5",
-    decimals: 2,
+    scale: FigureScale { decimals: 2, ..TOP5.scale },
     about: "rows of class scores whose label is among the five largest values",
     task: None,
     ..TOP5

@@ -296,7 +296,7 @@ fn describe_figures(judged: &Judged, n_held_out: Option<usize>) -> String {
 /// Returns text such as `overlap 0.818 -> 0.918 (± 0.004)`.
 fn describe_change(metric: &str, [before, after]: [f64; 2], deviation: f64) -> String {
     let metric = metrics::by_name(metric).unwrap_or(SQNR);
-    let decimals = metric.decimals;
+    let decimals = metric.scale.decimals;
     format!("{} {before:.decimals$} -> {} (± {deviation:.decimals$})", metric.title, metric.with_unit(after))
 }
 
@@ -342,7 +342,7 @@ fn lowest_output(metric: &str, mean: f64, measured: &Measurement) -> Option<Stri
 /// Returns text such as `overlap 0.918 (± 0.004)`, with the standard deviation over the measured samples.
 fn describe_figure(metric: &str, figure: f64, measured: &Measurement) -> String {
     let metric = metrics::by_name(metric).unwrap_or(SQNR);
-    let deviation = measured.deviation(metric).map(|deviation| format!(" (± {deviation:.*})", metric.decimals));
+    let deviation = measured.deviation(metric).map(|deviation| format!(" (± {deviation:.*})", metric.scale.decimals));
     format!("{} {}{}", metric.title, metric.with_unit(figure), deviation.unwrap_or_default())
 }
 

@@ -42,7 +42,7 @@ impl Lowest {
     /// Returns the lower figure; `None` where no output has an overlap.
     fn of(measured: &Measurement) -> Option<Lowest> {
         let overlap = Lowest { metric: measured.deciding(), figure: measured.overlap()? };
-        let of_task = measured.of_task().filter(|metric| metric.best == overlap.metric.best);
+        let of_task = measured.of_task().filter(|metric| metric.scale.best == overlap.metric.scale.best);
         // A single lost box is no evidence.
         let highest = |metric: Metric| Some(Lowest { metric, figure: measured.highest_without_one(metric)? });
         Some(of_task.and_then(highest).filter(|of_task| of_task.figure < overlap.figure).unwrap_or(overlap))

@@ -29,7 +29,7 @@ fn every_metric_is_found_by_its_name() {
 fn every_metric_is_explained() {
     let document = std::fs::read_to_string(crate::support::repository("docs/compare.md")).unwrap();
     for metric in METRICS {
-        let best = format!(" | {} |", metric.best);
+        let best = format!(" | {} |", metric.scale.best);
         let is_row = |line: &str| line.starts_with(&format!("| `{}` | ", metric.name)) && line.ends_with(&best);
         assert!(document.lines().any(is_row), "docs/compare.md: {}", metric.name);
     }
@@ -51,16 +51,20 @@ fn equal_outputs_have_the_best_figure_and_one_nan_a_worse_one() {
             let outputs = [compared("y", &[1, 3], samples)];
             labelled(&[metric], &outputs, Some(&[0])).figures(metric).remove(0).unwrap().value
         };
-        assert_near(of(&float), metric.best);
+        assert_near(of(&float), metric.scale.best);
         let worse = of(&spoiled);
-        assert!(metric.is_better(metric.best, worse) && !metric.is_better(worse, metric.best), "{}", metric.name);
-        assert_eq!(metric.worse(metric.best, worse), worse);
+        assert!(
+            metric.is_better(metric.scale.best, worse) && !metric.is_better(worse, metric.scale.best),
+            "{}",
+            metric.name
+        );
+        assert_eq!(metric.worse(metric.scale.best, worse), worse);
     }
 }
 
 #[test]
 fn the_better_of_two_figures_follows_the_direction() {
-    assert_eq!((SQNR.better, MAX_ERROR.better), (Better::Higher, Better::Lower));
+    assert_eq!((SQNR.scale.better, MAX_ERROR.scale.better), (Better::Higher, Better::Lower));
     assert!(SQNR.is_better(2.0, 1.0) && !SQNR.is_better(1.0, 1.0) && !SQNR.is_better(1.0, 2.0));
     assert!(MAX_ERROR.is_better(1.0, 2.0) && !MAX_ERROR.is_better(2.0, 2.0) && !MAX_ERROR.is_better(2.0, 1.0));
     assert_eq!((SQNR.worse(1.0, 2.0), SQNR.worse(2.0, 1.0)), (1.0, 1.0));

@@ -35,7 +35,10 @@ fn a_gate_is_a_metric_and_a_number() {
     assert_eq!(error("max-error=-1"), "found `-1`, expected 0 or more for metric `max-error`");
     assert_eq!(error("sqnr=201"), "found `201`, expected 200 dB or less for metric `sqnr`");
     for metric in METRICS {
-        assert!(metric.ensure_possible(metric.best).is_ok() && metric.is_better(metric.best, metric.worst));
+        assert!(
+            metric.ensure_possible(metric.scale.best).is_ok()
+                && metric.is_better(metric.scale.best, metric.scale.worst)
+        );
     }
     for infinite in ["inf", "-inf", "nan"] {
         assert!(error(&format!("sqnr={infinite}")).contains("expected a finite number for metric `sqnr`"));

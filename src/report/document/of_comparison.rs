@@ -68,7 +68,8 @@ fn summary(compared: &ComparedModels) -> Section {
 fn outputs(compared: &ComparedModels) -> Section {
     let is_known = |metric: &&Metric| compared.outputs.iter().any(|output| output.metrics.contains_key(metric.name));
     let metrics: Vec<_> = METRICS.iter().filter(|metric| metric.task.is_none()).filter(is_known).collect();
-    let of_metrics = metrics.iter().map(|metric| DocumentColumn { title: metric.title, unit: metric.unit }).collect();
+    let of_metrics =
+        metrics.iter().map(|metric| DocumentColumn { title: metric.title, unit: metric.scale.unit }).collect();
     let row = |output: &OutputReport| {
         let figures =
             metrics.iter().map(|metric| TableCell::number(output.metrics.get(metric.name).and_then(Value::as_f64)));

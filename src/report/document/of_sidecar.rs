@@ -61,7 +61,7 @@ fn summary(sidecar: &Sidecar, network: &NodeFacts) -> Option<Section> {
             let sqnr = (judged.metric != SQNR.name).then_some((Ok(SQNR), judged.sqnr_db[1]));
             for (metric, figure) in figures.chain(sqnr) {
                 if let Ok(metric) = metric {
-                    let better = if metric.better == Better::Higher { "higher" } else { "lower" };
+                    let better = if metric.scale.better == Better::Higher { "higher" } else { "lower" };
                     let about = format!("{}; {better} is better", metric.about);
                     add(metric.title, format!("{} on {n} ({about})", metric.with_unit(figure)));
                 }
