@@ -7,8 +7,8 @@
 //!    graph, the node stays.
 //! 3. A node whose input or output a subgraph reads stays, and so does a Dropout with a mask that is read.
 
+use super::Change;
 use super::renamed_tensors::RenamedTensors;
-use super::{Change, Pass};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::node;
 use crate::onnx::proto::{ModelProto, NodeProto};
@@ -18,9 +18,7 @@ use anyhow::Result;
 use std::collections::BTreeSet;
 
 /// The pass; see the module's documentation.
-pub const BYPASS_COPIES: Pass = Pass { run };
-
-fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
+pub(super) fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     let value_info = ValueInfos::of_model(model);
     let graph = model.graph_mut()?;
     let index = GraphIndex::new(graph);
@@ -41,12 +39,8 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
         }
         bypassed.insert(node_idx);
     }
-    if bypassed.is_empty() {
-        return Ok(Vec::new());
-    }
-    let n_bypassed = bypassed.len();
     renamed.apply(graph, &bypassed);
-    Ok(vec![Change::BypassedNodes(n_bypassed)])
+    Ok(Change::counted([(bypassed.len(), Change::BypassedNodes)]))
 }
 
 /// Whether the node only copies its first input.

@@ -11,8 +11,8 @@
 //! A moved tensor with other readers gets a new Transpose for them. A moved tensor takes the name of the output of the
 //! Transpose that it replaces.
 
+use super::Change;
 use super::renamed_tensors::RenamedTensors;
-use super::{Change, Pass};
 use crate::onnx::graph::{DisjointSets, GraphIndex, drop_unused};
 use crate::onnx::names::Names;
 use crate::onnx::node;
@@ -21,9 +21,6 @@ use crate::onnx::tensor;
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// The pass; see the module's documentation.
-pub const CANCEL_TRANSPOSES: Pass = Pass { run };
-
 /// Elementwise operators: an output value depends on the values at the same position of all inputs.
 const ELEMENTWISE: &[&str] = &[
     "Abs", "Add", "Cast", "Ceil", "Celu", "Clip", "Div", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid",
@@ -31,17 +28,15 @@ const ELEMENTWISE: &[&str] = &[
     "Round", "Selu", "Sigmoid", "Sign", "Softplus", "Softsign", "Sqrt", "Sub", "Sum", "Tanh", "ThresholdedRelu",
 ];
 
-fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
+/// The pass; see the module's documentation.
+pub(super) fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     let graph = model.graph_mut()?;
     let orders: BTreeSet<Vec<usize>> = graph.node.iter().filter_map(order_of).collect();
     let mut n_removed = 0;
     for order in orders.iter().filter(|order| orders.contains(&inverse(order))) {
         n_removed += cancel(graph, order)?;
     }
-    Ok(match n_removed {
-        0 => Vec::new(),
-        n => vec![Change::CancelledTransposes(n)],
-    })
+    Ok(Change::counted([(n_removed, Change::CancelledTransposes)]))
 }
 
 /// Returns the axes of a Transpose's input in the order of its output; `None` for other nodes, and if the order is not

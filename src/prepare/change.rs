@@ -76,6 +76,11 @@ struct Wording {
 }
 
 impl Change {
+    /// Returns the changes whose count is not 0.
+    pub(super) fn counted<const N: usize>(counts: [(usize, fn(usize) -> Change); N]) -> Vec<Change> {
+        counts.into_iter().filter(|(n, _)| *n > 0).map(|(n, of)| of(n)).collect()
+    }
+
     /// Returns the count and the wording of a change; `None` if the change has no count.
     fn wording(&self) -> Option<(usize, Wording)> {
         let (&n, one, several, earlier): (_, _, _, &[_]) = match self {

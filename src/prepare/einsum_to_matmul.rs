@@ -7,7 +7,7 @@
 //! of the second operand, so that this operand must be constant. A node stays if its equation has an ellipsis, a letter
 //! twice in an operand, a sum over a single operand, or no sum.
 
-use super::{Change, Pass};
+use super::Change;
 use crate::onnx::graph::drop_unused;
 use crate::onnx::names::Names;
 use crate::onnx::node::{self, Equation};
@@ -17,9 +17,7 @@ use anyhow::Result;
 use std::collections::BTreeMap;
 
 /// The pass; see the module's documentation.
-pub const EINSUM_TO_MATMUL: Pass = Pass { run };
-
-fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
+pub(super) fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     let graph = model.graph_mut()?;
     if !graph.node.iter().any(|node| node.op_type() == "Einsum") {
         return Ok(Vec::new());
@@ -40,8 +38,7 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     }
     graph.node = new.nodes;
     drop_unused(graph, shapes);
-    let n = new.n_turned;
-    Ok(if n == 0 { Vec::new() } else { vec![Change::TurnedEinsums(n)] })
+    Ok(Change::counted([(new.n_turned, Change::TurnedEinsums)]))
 }
 
 /// An Einsum of two tensors as a product, by the letters of its equation.

@@ -13,8 +13,8 @@
 //! Transposes may stand between the layer and the folded nodes, as in exports of networks with channels last. A weight
 //! with other readers is copied first.
 
+use super::Change;
 use super::renamed_tensors::RenamedTensors;
-use super::{Change, Pass};
 use crate::onnx::graph::{GraphIndex, drop_unused};
 use crate::onnx::names::Names;
 use crate::onnx::node;
@@ -25,27 +25,15 @@ use anyhow::Result;
 use std::collections::{BTreeSet, HashMap};
 
 /// The pass; see the module's documentation.
-pub const FOLD_ARITHMETIC: Pass = Pass { run };
-
-fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
+pub(super) fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     let graph = model.graph_mut()?;
     let index = GraphIndex::new(graph);
     let folds: Vec<Fold> = (0..graph.node.len()).filter_map(|layer| Fold::of(graph, &index, layer)).collect();
-    if folds.is_empty() {
-        return Ok(Vec::new());
-    }
     let is_norm = |&&(node_idx, _): &&(usize, usize)| graph.node[node_idx].op_type() == "BatchNormalization";
     let n_norms = folds.iter().flat_map(|fold| &fold.folded).filter(is_norm).count();
     let n_others = folds.iter().map(|fold| fold.folded.len()).sum::<usize>() - n_norms;
     apply(graph, folds)?;
-    let mut changes = Vec::new();
-    if n_norms > 0 {
-        changes.push(Change::FoldedBatchNorms(n_norms));
-    }
-    if n_others > 0 {
-        changes.push(Change::FoldedArithmetic(n_others));
-    }
-    Ok(changes)
+    Ok(Change::counted([(n_norms, Change::FoldedBatchNorms), (n_others, Change::FoldedArithmetic)]))
 }
 
 /// A layer with the nodes that are folded into it.

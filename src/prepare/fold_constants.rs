@@ -14,7 +14,7 @@
 //! A BatchNormalization in training mode, which the engine refuses, is computed here from the statistics of its
 //! constant input. NFNets standardize their weights in this way.
 
-use super::{Change, FLOAT16, Pass, is_cast_to_float};
+use super::{Change, FLOAT16, is_cast_to_float};
 use crate::engine::{Parsed, Value};
 use crate::onnx::data_type::element_bytes;
 use crate::onnx::graph::{GraphIndex, drop_unused, names_read};
@@ -27,9 +27,6 @@ use anyhow::{Context, Result, bail, ensure};
 use std::cell::LazyCell;
 use std::collections::{BTreeSet, HashMap};
 
-/// The pass; see the module's documentation.
-pub const FOLD_CONSTANTS: Pass = Pass { run };
-
 /// Bytes that the outputs of a node may take in any case, however small its inputs are.
 const MAX_GROWTH: usize = 1 << 20;
 
@@ -40,7 +37,8 @@ const MAX_KNOWN: usize = 1024;
 const RANDOM: &[&str] =
     &["Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"];
 
-fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
+/// The pass; see the module's documentation.
+pub(super) fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     let value_info = ValueInfos::of_model(model);
     let graph = model.graph()?;
     let index = GraphIndex::new(graph);
@@ -69,10 +67,6 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
         computed.extend(outputs.into_iter().map(|output| (output.name().to_string(), output)));
         folded.insert(node_idx);
     }
-    if folded.is_empty() {
-        return Ok(Vec::new());
-    }
-    let n_folded = folded.len();
     let graph = model.graph_mut()?;
     let mut tensors = BTreeSet::new();
     for (node_idx, node) in std::mem::take(&mut graph.node).into_iter().enumerate() {
@@ -85,7 +79,7 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     }
     let freed = drop_dead(graph, tensors);
     drop_unused(graph, freed);
-    Ok(vec![Change::FoldedConstants(n_folded)])
+    Ok(Change::counted([(folded.len(), Change::FoldedConstants)]))
 }
 
 /// Removes the nodes in front of the tensors `freed` that nothing reads any more. Returns these tensors and those that the

@@ -4,8 +4,8 @@
 //! padding (`auto_pad`). Its amounts must be constant, not negative, and 0 on the batch and channel axes. The amounts
 //! are added to the attribute `pads` of each Conv.
 
+use super::Change;
 use super::renamed_tensors::RenamedTensors;
-use super::{Change, Pass};
 use crate::onnx::graph::{GraphIndex, drop_unused};
 use crate::onnx::node;
 use crate::onnx::proto::{ModelProto, NodeProto};
@@ -14,9 +14,7 @@ use anyhow::Result;
 use std::collections::BTreeSet;
 
 /// The pass; see the module's documentation.
-pub const FOLD_PADS: Pass = Pass { run };
-
-fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
+pub(super) fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     let graph = model.graph_mut()?;
     let index = GraphIndex::new(graph);
     let mut folded = Vec::new();
@@ -34,9 +32,6 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
             folded.push((node_idx, sums));
         }
     }
-    if folded.is_empty() {
-        return Ok(Vec::new());
-    }
     let n_folded = folded.len();
     let (mut renamed, mut gone, mut constants) = (RenamedTensors::default(), BTreeSet::new(), Vec::new());
     for (node_idx, sums) in folded {
@@ -50,7 +45,7 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     }
     renamed.apply(graph, &gone);
     drop_unused(graph, constants);
-    Ok(vec![Change::FoldedPads(n_folded)])
+    Ok(Change::counted([(n_folded, Change::FoldedPads)]))
 }
 
 /// Returns the amounts of zeros that a Pad adds before and after each spatial axis, `[before…, after…]`; `None` for

@@ -5,18 +5,15 @@
 //! 2. An initializer that is also an input of the graph, and so only its default value, is taken off the inputs. Its
 //!    value is then fixed. This needs IR version 4, to which the model is raised.
 
-use super::{Change, Pass};
+use super::Change;
 use crate::onnx::node;
 use crate::onnx::proto::ModelProto;
 use anyhow::Result;
 use std::collections::BTreeSet;
 
 /// The pass; see the module's documentation.
-pub const LIFT_CONSTANTS: Pass = Pass { run };
-
-fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
+pub(super) fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     let graph = model.graph_mut()?;
-    let mut changes = Vec::new();
     let outputs: BTreeSet<String> = graph.output.iter().map(|v| v.name().to_string()).collect();
 
     let mut lifted = 0;
@@ -31,20 +28,13 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
         }
     }
     graph.node = kept;
-    if lifted > 0 {
-        changes.push(Change::LiftedConstants(lifted));
-    }
 
     let names: BTreeSet<String> = graph.initializer.iter().map(|tensor| tensor.name().to_string()).collect();
     let n_inputs = graph.input.len();
     graph.input.retain(|value| !names.contains(value.name()));
     let removed = n_inputs - graph.input.len();
     if removed > 0 {
-        changes.push(Change::TakenOffInputs(removed));
-    }
-
-    if removed > 0 {
         model.ir_version = model.ir_version.map(|version| version.max(4));
     }
-    Ok(changes)
+    Ok(Change::counted([(lifted, Change::LiftedConstants), (removed, Change::TakenOffInputs)]))
 }

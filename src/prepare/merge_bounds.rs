@@ -5,7 +5,7 @@
 //! tensors. A single Min, a single Clip and a single Max with another constant stay.
 
 use super::ranks::ranks;
-use super::{Change, Pass, default_opset};
+use super::{Change, default_opset};
 use crate::onnx::graph::{GraphIndex, drop_unused};
 use crate::onnx::names::Names;
 use crate::onnx::node;
@@ -13,9 +13,6 @@ use crate::onnx::proto::{GraphProto, ModelProto, NodeProto};
 use crate::onnx::tensor::from_f32;
 use anyhow::Result;
 use std::collections::{BTreeSet, HashMap};
-
-/// The pass; see the module's documentation.
-pub const MERGE_BOUNDS: Pass = Pass { run };
 
 /// Lower and upper bound of values.
 #[derive(Clone, Copy)]
@@ -45,16 +42,14 @@ struct Chain {
     bounds: ValueBounds,
 }
 
-fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
+/// The pass; see the module's documentation.
+pub(super) fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     // Before, the bounds of Clip are attributes.
     if default_opset(model)? < 11 {
         return Ok(Vec::new());
     }
     let graph = model.graph_mut()?;
     let found = chains(graph);
-    if found.is_empty() {
-        return Ok(Vec::new());
-    }
     let mut names = Names::of(graph);
     let (n_found, mut gone, mut constants) = (found.len(), BTreeSet::<usize>::new(), Vec::new());
     for Chain { nodes, input, bounds } in found {
@@ -82,7 +77,7 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     let mut node_idx = 0..;
     graph.node.retain(|_| node_idx.next().is_some_and(|node_idx| !gone.contains(&node_idx)));
     drop_unused(graph, constants);
-    Ok(vec![Change::MergedBounds(n_found)])
+    Ok(Change::counted([(n_found, Change::MergedBounds)]))
 }
 
 /// Returns the longest chains.

@@ -37,37 +37,35 @@ use crate::onnx::tensor::DataType;
 use anyhow::{Context, Result, anyhow};
 use std::collections::BTreeMap;
 
-/// A step of preparation that changes a model, but not its outputs.
-pub struct Pass {
-    /// Function that changes the model. The number is the minimum version of the default operator set. Returns the
-    /// changes, or an empty list without any. Fails if a node cannot be changed as needed; the message names the node.
-    pub run: fn(&mut ModelProto, i64) -> Result<Vec<Change>>,
-}
+/// A step of preparation that changes a model, but not its outputs. The number is the minimum version of the default
+/// operator set. Returns the changes, or an empty list without any. Fails if a node cannot be changed as needed; the
+/// message names the node.
+pub type Pass = fn(&mut ModelProto, i64) -> Result<Vec<Change>>;
 
 /// All passes, in their order. Constants are lifted first, so that the other passes find them. Copies are bypassed
 /// before the upgrade, which needs some inputs as initializers. Nodes are folded last, because the upgrade may change
 /// the meaning of a node.
 pub const PASSES: &[Pass] = &[
-    lift_constants::LIFT_CONSTANTS,
-    bypass_copies::BYPASS_COPIES,
-    upgrade_opset::UPGRADE_OPSET,
-    einsum_to_matmul::EINSUM_TO_MATMUL,
-    fold_constants::FOLD_CONSTANTS,
-    merge_bounds::MERGE_BOUNDS,
-    cancel_transposes::CANCEL_TRANSPOSES,
-    fold_arithmetic::FOLD_ARITHMETIC,
-    fold_pads::FOLD_PADS,
-    pool_means::POOL_MEANS,
+    lift_constants::run,
+    bypass_copies::run,
+    upgrade_opset::run,
+    einsum_to_matmul::run,
+    fold_constants::run,
+    merge_bounds::run,
+    cancel_transposes::run,
+    fold_arithmetic::run,
+    fold_pads::run,
+    pool_means::run,
 ];
 
 /// Runs every pass. `min_opset` is the minimum version of the default operator set.
 ///
 /// # Errors
-/// As [`Pass::run`].
+/// If a [`Pass`] fails.
 pub fn prepare(model: &mut ModelProto, min_opset: i64) -> Result<Vec<Change>> {
     let mut changes = Vec::new();
     for pass in PASSES {
-        changes.extend((pass.run)(model, min_opset)?);
+        changes.extend(pass(model, min_opset)?);
     }
     Ok(changes)
 }
@@ -75,12 +73,11 @@ pub fn prepare(model: &mut ModelProto, min_opset: i64) -> Result<Vec<Change>> {
 /// Runs only the passes that the engine needs. Batch normalizations are not folded.
 ///
 /// # Errors
-/// As [`Pass::run`].
+/// If a [`Pass`] fails.
 pub fn prepare_unfolded(model: &mut ModelProto) -> Result<()> {
     const OPSET: i64 = 13;
-    [lift_constants::LIFT_CONSTANTS, bypass_copies::BYPASS_COPIES, upgrade_opset::UPGRADE_OPSET]
-        .iter()
-        .try_for_each(|pass| (pass.run)(model, OPSET).map(drop))
+    let passes: [Pass; 3] = [lift_constants::run, bypass_copies::run, upgrade_opset::run];
+    passes.iter().try_for_each(|pass| pass(model, OPSET).map(drop))
 }
 
 /// Raises the version of the default operator set to at least `min_opset`.
@@ -88,7 +85,7 @@ pub fn prepare_unfolded(model: &mut ModelProto) -> Result<()> {
 /// # Errors
 /// If a node has no equivalent in that version; the message names the node.
 pub fn raise_opset(model: &mut ModelProto, min_opset: i64) -> Result<()> {
-    (upgrade_opset::UPGRADE_OPSET.run)(model, min_opset).map(drop)
+    upgrade_opset::run(model, min_opset).map(drop)
 }
 
 /// Returns the version of the default operator set.

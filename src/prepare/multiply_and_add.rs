@@ -32,10 +32,7 @@ pub fn multiply_and_add(model: &mut ModelProto) -> Result<Vec<Change>> {
         graph.node.push(node);
     }
     drop_unused(graph, operands);
-    Ok(match n_changed {
-        0 => Vec::new(),
-        n => vec![Change::MultipliedAndAdded(n)],
-    })
+    Ok(Change::counted([(n_changed, Change::MultipliedAndAdded)]))
 }
 
 /// The replacement of a node that has a constant operand.

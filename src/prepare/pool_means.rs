@@ -4,8 +4,8 @@
 //! axes. All readers of the mean must be layers or nodes that only move values. A mean that is subtracted or divided by
 //! belongs to a normalization, and stays.
 
+use super::Change;
 use super::ranks::ranks;
-use super::{Change, Pass};
 use crate::onnx::graph::{GraphIndex, drop_unused};
 use crate::onnx::names::Names;
 use crate::onnx::node;
@@ -13,22 +13,16 @@ use crate::onnx::proto::{GraphProto, ModelProto, NodeProto};
 use anyhow::Result;
 use std::collections::BTreeSet;
 
-/// The pass; see the module's documentation.
-pub const POOL_MEANS: Pass = Pass { run };
-
 /// Operators that may read a mean which becomes pooling.
 const READERS: &[&str] =
     &["Conv", "Dropout", "Flatten", "Gemm", "MatMul", "Reshape", "Squeeze", "Transpose", "Unsqueeze"];
 
-fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
+/// The pass; see the module's documentation.
+pub(super) fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
     let graph = model.graph_mut()?;
     let found = means(graph);
-    if found.is_empty() {
-        return Ok(Vec::new());
-    }
     let mut names = Names::of(graph);
     let mut axes = Vec::new();
-    let (n_found, found) = (found.len(), found.into_iter().collect::<BTreeSet<usize>>());
     for (node_idx, mean) in std::mem::take(&mut graph.node).into_iter().enumerate() {
         if !found.contains(&node_idx) {
             graph.node.push(mean);
@@ -45,11 +39,11 @@ fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>> {
         axes.extend(mean.input.into_iter().skip(1));
     }
     drop_unused(graph, axes);
-    Ok(vec![Change::PooledMeans(n_found)])
+    Ok(Change::counted([(found.len(), Change::PooledMeans)]))
 }
 
 /// Returns the positions of the nodes that become pooling.
-fn means(graph: &GraphProto) -> Vec<usize> {
+fn means(graph: &GraphProto) -> BTreeSet<usize> {
     let index = GraphIndex::new(graph);
     let ranks = ranks(graph);
     let is_mean = |node: &NodeProto| {

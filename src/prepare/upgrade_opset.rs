@@ -6,7 +6,7 @@
 //!
 //! Source: ONNX, `docs/Changelog.md`.
 
-use super::{Change, Pass, default_opset};
+use super::{Change, default_opset};
 use crate::diag::{WithHint, count};
 use crate::onnx::graph::GraphIndex;
 use crate::onnx::names::Names;
@@ -19,9 +19,6 @@ use std::collections::BTreeSet;
 
 /// Oldest version that can be upgraded.
 const OLDEST: i64 = 7;
-
-/// The pass; see the module's documentation.
-pub const UPGRADE_OPSET: Pass = Pass { run };
 
 /// A node of an earlier version, as the input of an adapter.
 struct OldNode<'a> {
@@ -68,7 +65,8 @@ const MOVED_AXES: &[&str] = &[
     "ReduceSumSquare",
 ];
 
-fn run(model: &mut ModelProto, min_opset: i64) -> Result<Vec<Change>> {
+/// The pass; see the module's documentation.
+pub(super) fn run(model: &mut ModelProto, min_opset: i64) -> Result<Vec<Change>> {
     let from = default_opset(model)?;
     if from >= min_opset {
         return Ok(Vec::new());

@@ -30,8 +30,7 @@ struct KeptNodes {
 }
 
 impl PreparedNodes {
-    /// Returns the node if it was prepared earlier, else prepares it as [`NodeRunner::of`] does. It fails
-    /// likewise.
+    /// Returns the node if it was prepared earlier, else prepares it as [`NodeRunner::of`] does, and fails as it does.
     pub(super) fn get(&self, model: &OneNodeModel, open: &[Vec<Option<usize>>]) -> Result<Arc<NodeRunner>> {
         let n_bytes = model.bytes_of_constants();
         let prepare = || Ok(Arc::new(NodeRunner::of(model, open)?));
