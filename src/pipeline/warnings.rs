@@ -56,7 +56,7 @@ pub(super) fn add_warnings(
 
 /// Returns advice on the batch, where a batch of 1 makes matrix products too small for the table.
 fn larger_batch(graph: &GraphProto, placement: &Placement) -> Option<String> {
-    placement.float_nodes.iter().find(|node| node.rule == SKIP_SMALL_MATMULS.name)?;
+    placement.float_nodes.iter().find(|node| node.rule == SKIP_SMALL_MATMULS)?;
     let of_one = "products of a batch of 1 are matrix-vector products, which this backend leaves float";
     if let Some(input) = inputs_of(graph).find(|input| has_open_batch(input)) {
         let input = input.name();

@@ -1,17 +1,11 @@
 //! Rules about attention.
 
-use super::{Draft, Rule};
-use crate::scheme::{ParameterKind, RuleCall};
+use super::Draft;
+use crate::scheme::RuleCall;
 
 /// Leaves the two products of an attention float if the backend has no fused kernel for the attention. Source:
 /// Model-Optimizer, `find_nodes_from_mha_to_exclude` and `partitioning`.
-pub const SKIP_ATTENTION_SCORES: Rule = Rule {
-    name: "skip_attention_scores",
-    takes: &[("max_sequence", ParameterKind::Count)],
-    apply: skip_attention_scores,
-};
-
-fn skip_attention_scores(draft: &mut Draft, call: &RuleCall) {
+pub(super) fn skip_attention_scores(draft: &mut Draft, call: &RuleCall) {
     let max_sequence = call.number("max_sequence", 512) as usize;
     let softmaxes = draft.graph.node.iter().filter(|node| node.op_type() == "Softmax");
     for softmax in softmaxes.collect::<Vec<_>>() {
@@ -57,10 +51,7 @@ pub(super) fn scores_product(draft: &Draft, scores: &str) -> Option<(usize, bool
 
 /// Leaves the product of attention weights and values float, where operators that move values produce the values.
 /// Source: NNCF, `onnx/quantization/ignored_patterns.py`, `MULTIHEAD_ATTENTION_OUTPUT`.
-pub const SKIP_ATTENTION_OUTPUT: Rule =
-    Rule { name: "skip_attention_output", takes: &[], apply: skip_attention_output };
-
-fn skip_attention_output(draft: &mut Draft, _: &RuleCall) {
+pub(super) fn skip_attention_output(draft: &mut Draft, _: &RuleCall) {
     const BRANCH: &[&str] = &["Reshape", "Transpose", "Gather", "Split", "Squeeze", "Concat"];
     for node_idx in draft.open_nodes(&["MatMul", "Gemm"]) {
         let node = &draft.graph.node[node_idx];

@@ -1,13 +1,10 @@
 //! Rules about normalization and activation functions that are spelled out as several operators and need float.
 
-use super::{Draft, Rule};
+use super::Draft;
 use crate::scheme::RuleCall;
 
 /// Leaves spelled-out layer and RMS normalization float. Source: Model-Optimizer, `partitioning.py`, layer-norm chains.
-pub const SKIP_LAYER_NORM_CHAINS: Rule =
-    Rule { name: "skip_layer_norm_chains", takes: &[], apply: skip_layer_norm_chains };
-
-fn skip_layer_norm_chains(draft: &mut Draft, _: &RuleCall) {
+pub(super) fn skip_layer_norm_chains(draft: &mut Draft, _: &RuleCall) {
     leave_chains_float(draft, "Sqrt", |draft, sqrt| draft.layer_norm_around(sqrt), "part of a layer normalization");
 }
 
@@ -23,16 +20,12 @@ fn leave_chains_float(draft: &mut Draft, op_type: &str, around: fn(&Draft, usize
 }
 
 /// Leaves a spelled-out Softmax float, like the operator Softmax. JAX has no other form.
-pub const SKIP_SOFTMAX_CHAINS: Rule = Rule { name: "skip_softmax_chains", takes: &[], apply: skip_softmax_chains };
-
-fn skip_softmax_chains(draft: &mut Draft, _: &RuleCall) {
+pub(super) fn skip_softmax_chains(draft: &mut Draft, _: &RuleCall) {
     leave_chains_float(draft, "Exp", |draft, exp| draft.softmax_around(exp), "part of a Softmax");
 }
 
 /// Leaves a spelled-out GELU float. Source: Model-Optimizer, `partitioning.py` (Div-Erf-Add-Mul-Mul).
-pub const SKIP_GELU_CHAINS: Rule = Rule { name: "skip_gelu_chains", takes: &[], apply: skip_gelu_chains };
-
-fn skip_gelu_chains(draft: &mut Draft, _: &RuleCall) {
+pub(super) fn skip_gelu_chains(draft: &mut Draft, _: &RuleCall) {
     for gate in draft.gates() {
         let with_cube = gate.has(draft, &["Tanh"]) && gate.has(draft, &["Add"]);
         if gate.has(draft, &["Erf"]) || with_cube {

@@ -215,7 +215,7 @@ impl<'a> Draft<'a> {
             }
             let float = match self.float.get(&node_idx) {
                 Some(Mark { rule, reason }) => {
-                    let is_gate = *rule == SKIP_FUSED_GATES.name;
+                    let is_gate = *rule == SKIP_FUSED_GATES;
                     let layer = if is_gate { self.fuses_into(node_idx, true) } else { None };
                     let is_passed = reason == NOT_SELECTED && POINTWISE.contains(&node.op_type());
                     let cause = match self.why_untouched(node_idx) {
@@ -246,7 +246,7 @@ impl<'a> Draft<'a> {
         let node = &self.graph.node[node_idx];
         let fuses_into = self.fuses_into(node_idx, POINTWISE.contains(&node.op_type()));
         // A table that quantizes the output of a layer behind certain operators quantizes it in front of all others.
-        let mut outputs = self.scheme.placement.iter().filter(|call| call.rule == QUANTIZE_OUTPUTS.name);
+        let mut outputs = self.scheme.placement.iter().filter(|call| call.rule == QUANTIZE_OUTPUTS);
         let is_fused = outputs.all(|call| call.lists("past", node.op_type()));
         match self.before_quantizer.get(&node_idx).copied().or(fuses_into.filter(|_| is_fused)) {
             Some(layer) => FloatCause::Fused(layer),

@@ -1,13 +1,10 @@
 //! The rule about concatenations.
 
-use super::{Draft, Rule};
+use super::Draft;
 use crate::scheme::RuleCall;
 
 /// Quantizes the inputs of a Concat whose output is quantized, so that it moves integers.
-pub const QUANTIZE_CONCAT_INPUTS: Rule =
-    Rule { name: "quantize_concat_inputs", takes: &[], apply: quantize_concat_inputs };
-
-fn quantize_concat_inputs(draft: &mut Draft, _: &RuleCall) {
+pub(super) fn quantize_concat_inputs(draft: &mut Draft, _: &RuleCall) {
     // From last to first, so that a Concat before another Concat sees that its output is quantized.
     for node_idx in draft.open_nodes(&["Concat"]).into_iter().rev() {
         let node = &draft.graph.node[node_idx];

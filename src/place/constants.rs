@@ -1,13 +1,10 @@
 //! Rules about constant and computed operands.
 
-use super::{Draft, Rule};
-use crate::scheme::{ParameterKind, RuleCall};
+use super::Draft;
+use crate::scheme::RuleCall;
 
 /// Leaves operators float whose weight is computed at run time.
-pub const SKIP_NON_CONSTANT_WEIGHTS: Rule =
-    Rule { name: "skip_non_constant_weights", takes: &[("ops", ParameterKind::Ops)], apply: skip_non_constant_weights };
-
-fn skip_non_constant_weights(draft: &mut Draft, call: &RuleCall) {
+pub(super) fn skip_non_constant_weights(draft: &mut Draft, call: &RuleCall) {
     let nodes = match call.ops("ops") {
         [] => draft.open_nodes(&["Conv", "ConvTranspose"]),
         ops => draft.open_nodes(ops),
@@ -22,10 +19,7 @@ fn skip_non_constant_weights(draft: &mut Draft, call: &RuleCall) {
 }
 
 /// Leaves elementwise operators with a constant operand float: they are a bias or a scaling, which backends fuse.
-pub const SKIP_CONSTANT_OPERANDS: Rule =
-    Rule { name: "skip_constant_operands", takes: &[("ops", ParameterKind::Ops)], apply: skip_constant_operands };
-
-fn skip_constant_operands(draft: &mut Draft, call: &RuleCall) {
+pub(super) fn skip_constant_operands(draft: &mut Draft, call: &RuleCall) {
     for node_idx in draft.open_nodes(call.ops("ops")) {
         let node = &draft.graph.node[node_idx];
         if node.input.iter().any(|name| !name.is_empty() && draft.is_constant(name)) {

@@ -1,13 +1,11 @@
 //! The rule about sums of embeddings.
 
-use super::{Draft, Rule, trace};
+use super::{Draft, trace};
 use crate::scheme::RuleCall;
 
 /// Leaves the sum of word, position and token embeddings float. Source: MQBench,
 /// `tensorrt_quantizer.py`, `_is_skiped_add`.
-pub const SKIP_EMBEDDING_ADDS: Rule = Rule { name: "skip_embedding_adds", takes: &[], apply: skip_embedding_adds };
-
-fn skip_embedding_adds(draft: &mut Draft, _: &RuleCall) {
+pub(super) fn skip_embedding_adds(draft: &mut Draft, _: &RuleCall) {
     // Nodes are in topological order: a sum is known before the sum that reads it.
     let mut sums: Vec<usize> = Vec::new();
     for node_idx in draft.open_nodes(&["Add"]) {

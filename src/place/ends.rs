@@ -1,6 +1,6 @@
 //! Rules about the first and the last layers, which lose most with few bits.
 
-use super::{Draft, Rule};
+use super::Draft;
 use crate::onnx::proto::GraphProto;
 use crate::scheme::{ParameterKind, RuleCall};
 use std::collections::BTreeSet;
@@ -58,36 +58,19 @@ pub fn layers_at_end(graph: &GraphProto, end: NetworkEnd, is_layer: impl Fn(usiz
     found
 }
 
-const OPS: &[(&str, ParameterKind)] = &[("ops", ParameterKind::Ops)];
-const TYPES: &[(&str, ParameterKind)] =
+/// Parameters of the rules that set types.
+pub(super) const TYPES: &[(&str, ParameterKind)] =
     &[("ops", ParameterKind::Ops), ("input", ParameterKind::Type), ("weight", ParameterKind::Type)];
 
-/// Leaves the first layers float.
-pub const SKIP_FIRST_LAYERS: Rule =
-    Rule { name: "skip_first_layers", takes: OPS, apply: |draft, call| skip(draft, call, NetworkEnd::First) };
-
-/// Leaves the last layers float.
-pub const SKIP_LAST_LAYERS: Rule =
-    Rule { name: "skip_last_layers", takes: OPS, apply: |draft, call| skip(draft, call, NetworkEnd::Last) };
-
-/// Gives the first layers types of their own. Source: NNCF, `OverflowFix.FIRST_LAYER`; MQBench,
-/// `academic_quantizer.py`.
-pub const SET_FIRST_LAYER_TYPES: Rule = Rule {
-    name: "set_first_layer_types",
-    takes: TYPES,
-    apply: |draft, call| set_types(draft, call, NetworkEnd::First),
-};
-
-/// Gives the last layers types of their own. Source: MQBench, `academic_quantizer.py`.
-pub const SET_LAST_LAYER_TYPES: Rule =
-    Rule { name: "set_last_layer_types", takes: TYPES, apply: |draft, call| set_types(draft, call, NetworkEnd::Last) };
-
-fn skip(draft: &mut Draft, call: &RuleCall, end: NetworkEnd) {
+/// Leaves the first or the last layers float.
+pub(super) fn skip(draft: &mut Draft, call: &RuleCall, end: NetworkEnd) {
     let reason = if end == NetworkEnd::First { "one of the first layers" } else { "one of the last layers" };
     draft.end_layers(end, call.ops("ops")).into_iter().for_each(|node_idx| draft.leave_float(node_idx, reason));
 }
 
-fn set_types(draft: &mut Draft, call: &RuleCall, end: NetworkEnd) {
+/// Gives the first or the last layers types of their own. Source: NNCF, `OverflowFix.FIRST_LAYER`; MQBench,
+/// `academic_quantizer.py`.
+pub(super) fn set_types(draft: &mut Draft, call: &RuleCall, end: NetworkEnd) {
     for node_idx in draft.end_layers(end, call.ops("ops")) {
         draft.set_types(node_idx, call.name("input"), call.name("weight"));
     }

@@ -1,19 +1,17 @@
 //! The rule about expectations over the probabilities of a Softmax.
 
+use super::Draft;
 use super::trace::MOVES;
-use super::{Draft, Rule};
 use crate::onnx::node;
 use crate::scheme::RuleCall;
-
-/// Leaves the product of a Softmax with a constant of few columns float. Such a product is an expectation: a position
-/// on a map, a distance from its bins, an age. A position is finer than a step of the grid, and most probabilities are
-/// far below a step of 1/255.
-pub const SKIP_EXPECTATIONS: Rule = Rule { name: "skip_expectations", takes: &[], apply: skip_expectations };
 
 /// Maximum columns of the constant.
 const MAX_COLUMNS: i64 = 8;
 
-fn skip_expectations(draft: &mut Draft, _: &RuleCall) {
+/// Leaves the product of a Softmax with a constant of few columns float. Such a product is an expectation: a position
+/// on a map, a distance from its bins, an age. A position is finer than a step of the grid, and most probabilities are
+/// far below a step of 1/255.
+pub(super) fn skip_expectations(draft: &mut Draft, _: &RuleCall) {
     for node_idx in 0..draft.graph.node.len() {
         let Some(columns) = draft.columns(node_idx).filter(|columns| *columns <= MAX_COLUMNS) else { continue };
         if draft.reads_softmax(node_idx) {

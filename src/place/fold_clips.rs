@@ -1,16 +1,14 @@
 //! The rule about activation functions that the range replaces.
 
+use super::Draft;
 use super::clips::FoldableClip;
-use super::{Draft, Rule};
 use crate::onnx::node;
-use crate::scheme::{ParameterKind, RuleCall};
+use crate::scheme::RuleCall;
 
 /// Removes a Relu or Clip where the next grid saturates at its bounds. In Qualcomm's HTP simulation a Clip between two
 /// equal encodings loses its lower bound. Source: ONNX Runtime, `quantization/operators/activation.py`, which removes
 /// them for asymmetric activations.
-pub const FOLD_CLIPS: Rule = Rule { name: "fold_clips", takes: &[("ops", ParameterKind::Ops)], apply: fold_clips };
-
-fn fold_clips(draft: &mut Draft, call: &RuleCall) {
+pub(super) fn fold_clips(draft: &mut Draft, call: &RuleCall) {
     for node_idx in 0..draft.graph.node.len() {
         let node = &draft.graph.node[node_idx];
         let standard = node::is_standard(node);

@@ -1,18 +1,12 @@
 //! The rule about operators that are quantized because their inputs are.
 
-use super::{Draft, Rule};
-use crate::scheme::{ParameterKind, RuleCall};
+use super::Draft;
+use crate::scheme::RuleCall;
 use std::collections::BTreeMap;
 
 /// Quantizes pooling and elementwise operators that follow quantized ones. Source: Model-Optimizer,
 /// `filter_quantizable_kgen_heads`.
-pub const QUANTIZE_FOLLOWERS: Rule = Rule {
-    name: "quantize_followers",
-    takes: &[("ops", ParameterKind::Ops), ("fuse", ParameterKind::Switch)],
-    apply: quantize_followers,
-};
-
-fn quantize_followers(draft: &mut Draft, call: &RuleCall) {
+pub(super) fn quantize_followers(draft: &mut Draft, call: &RuleCall) {
     let fuse = call.number("fuse", 0) != 0;
     for node_idx in draft.open_nodes(call.ops("ops")) {
         if draft.fused_input.contains_key(&node_idx) {

@@ -1,8 +1,8 @@
 //! Activation functions that are spelled out as several operators.
 
+use super::Draft;
 use super::trace::{BINARY, POINTWISE};
-use super::{Draft, Rule};
-use crate::scheme::{ParameterKind, RuleCall};
+use crate::scheme::RuleCall;
 use std::collections::BTreeSet;
 
 /// Maximum operators of a spelled-out activation function.
@@ -94,12 +94,12 @@ impl Draft<'_> {
     }
 }
 
+/// Name of the rule about gates.
+pub const SKIP_FUSED_GATES: &str = "skip_fused_gates";
+
 /// Leaves spelled-out SiLU, hard-swish and Mish float where they are fused to a convolution or matrix product. Source:
 /// Model-Optimizer, `partitioning.py` (Conv-Sigmoid-Mul); NNCF, `onnx/hardware/fused_patterns.py` (swish, hard-swish).
-pub const SKIP_FUSED_GATES: Rule =
-    Rule { name: "skip_fused_gates", takes: &[("alone", ParameterKind::Switch)], apply: skip_fused_gates };
-
-fn skip_fused_gates(draft: &mut Draft, call: &RuleCall) {
+pub(super) fn skip_fused_gates(draft: &mut Draft, call: &RuleCall) {
     let alone = call.number("alone", 0) != 0;
     for gate in draft.gates() {
         let saturates = ["Sigmoid", "HardSigmoid", "Clip", "Relu", "Softplus", "Erf", "Tanh"];

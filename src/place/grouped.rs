@@ -1,14 +1,11 @@
 //! The rule about grouped convolutions.
 
-use super::{Draft, Rule};
+use super::Draft;
 use crate::onnx::node::int;
-use crate::scheme::{ParameterKind, RuleCall};
+use crate::scheme::RuleCall;
 
 /// Leaves grouped convolutions float. Source: MQBench, `hardware/nnie.rst`: the NNIE tools skip them.
-pub const SKIP_GROUPED_CONVS: Rule =
-    Rule { name: "skip_grouped_convs", takes: &[("depthwise", ParameterKind::Switch)], apply: skip_grouped_convs };
-
-fn skip_grouped_convs(draft: &mut Draft, call: &RuleCall) {
+pub(super) fn skip_grouped_convs(draft: &mut Draft, call: &RuleCall) {
     let depthwise_only = call.number("depthwise", 0) != 0;
     for node_idx in draft.open_nodes(&["Conv", "ConvTranspose"]) {
         let node = &draft.graph.node[node_idx];

@@ -1,20 +1,17 @@
 //! The rule about statistics of the network's inputs.
 
+use super::Draft;
 use super::trace::{BINARY, MOVES, POINTWISE};
-use super::{Draft, Rule};
 use crate::scheme::RuleCall;
 use std::collections::BTreeSet;
-
-/// Leaves the operators float that normalize a sample by its own statistics, and those that give the scale and offset
-/// back to the outputs. Such statistics differ from sample to sample by orders of magnitude, which no range of all
-/// samples resolves.
-pub const SKIP_INPUT_STATISTICS: Rule =
-    Rule { name: "skip_input_statistics", takes: &[], apply: skip_input_statistics };
 
 /// Operators that compute a statistic of a tensor.
 const STATISTICS: &[&str] = &["ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2"];
 
-fn skip_input_statistics(draft: &mut Draft, _: &RuleCall) {
+/// Leaves the operators float that normalize a sample by its own statistics, and those that give the scale and offset
+/// back to the outputs. Such statistics differ from sample to sample by orders of magnitude, which no range of all
+/// samples resolves.
+pub(super) fn skip_input_statistics(draft: &mut Draft, _: &RuleCall) {
     // `inputs` has the tensors that only elementwise operators and moves separate from an input of the network.
     // `statistics` has the statistics of such tensors.
     let mut inputs: BTreeSet<&str> = draft.graph.input.iter().map(|input| input.name()).collect();

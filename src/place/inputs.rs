@@ -1,13 +1,10 @@
 //! Rules that quantize inputs of operators.
 
-use super::{Draft, Rule};
-use crate::scheme::{OpRow, ParameterKind, RuleCall};
+use super::Draft;
+use crate::scheme::{OpRow, RuleCall};
 
 /// Quantizes the activations that convolutions and matrix products read.
-pub const QUANTIZE_WEIGHTED_INPUTS: Rule =
-    Rule { name: "quantize_weighted_inputs", takes: &[], apply: quantize_weighted_inputs };
-
-fn quantize_weighted_inputs(draft: &mut Draft, _: &RuleCall) {
+pub(super) fn quantize_weighted_inputs(draft: &mut Draft, _: &RuleCall) {
     for node_idx in 0..draft.graph.node.len() {
         let Some(row) = draft.row(node_idx) else { continue };
         if row.weight.is_none() || row.input.is_none() {
@@ -23,10 +20,7 @@ fn quantize_weighted_inputs(draft: &mut Draft, _: &RuleCall) {
 
 /// Quantizes only the weight of an operator if the table has no type for the other operand. Source: ONNX Runtime,
 /// `matmul_nbits_quantizer.py`.
-pub const QUANTIZE_WEIGHTS_ALONE: Rule =
-    Rule { name: "quantize_weights_alone", takes: &[], apply: quantize_weights_alone };
-
-fn quantize_weights_alone(draft: &mut Draft, _: &RuleCall) {
+pub(super) fn quantize_weights_alone(draft: &mut Draft, _: &RuleCall) {
     for node_idx in 0..draft.graph.node.len() {
         let alone = |row: &OpRow| row.weight.is_some() && row.input.is_none();
         if draft.row(node_idx).is_some_and(alone) && draft.weight_input(node_idx).is_some() {
@@ -37,13 +31,7 @@ fn quantize_weights_alone(draft: &mut Draft, _: &RuleCall) {
 
 /// Quantizes the activations that listed operators read. Source: MQBench, `model_quantizer.py`,
 /// `module_type_to_quant_input`; ONNX Runtime, `op_types_to_quantize`.
-pub const QUANTIZE_INPUTS: Rule = Rule {
-    name: "quantize_inputs",
-    takes: &[("ops", ParameterKind::Ops), ("all_uses", ParameterKind::Switch)],
-    apply: quantize_inputs,
-};
-
-fn quantize_inputs(draft: &mut Draft, call: &RuleCall) {
+pub(super) fn quantize_inputs(draft: &mut Draft, call: &RuleCall) {
     let ops = call.ops("ops");
     let all_uses = call.number("all_uses", 0) != 0;
     for node_idx in 0..draft.graph.node.len() {
@@ -68,10 +56,7 @@ fn quantize_inputs(draft: &mut Draft, call: &RuleCall) {
 
 /// Quantizes the constants of operators that read no other float tensor, such as an embedding table. Source: ONNX
 /// Runtime, `qdq_quantizer.py`, which quantizes every initializer of a listed operator.
-pub const QUANTIZE_CONSTANT_INPUTS: Rule =
-    Rule { name: "quantize_constant_inputs", takes: &[("ops", ParameterKind::Ops)], apply: quantize_constant_inputs };
-
-fn quantize_constant_inputs(draft: &mut Draft, call: &RuleCall) {
+pub(super) fn quantize_constant_inputs(draft: &mut Draft, call: &RuleCall) {
     for node_idx in draft.open_nodes(call.ops("ops")) {
         let node = &draft.graph.node[node_idx];
         if draft.activation_inputs(node_idx).is_empty()

@@ -1,18 +1,15 @@
 //! The rule about products that are divided by sums of their own weights, as in linear attention.
 
+use super::Draft;
 use super::trace::MOVES;
-use super::{Draft, Rule};
 use crate::scheme::RuleCall;
-
-/// Leaves the products of linear attention float. A numerator and its denominator often are rows of one product, which
-/// differ so much that one grid of 8 bits has few steps for one of them. Source: Katharopoulos et al., arXiv:2006.16236.
-pub const SKIP_LINEAR_ATTENTION: Rule =
-    Rule { name: "skip_linear_attention", takes: &[], apply: skip_linear_attention };
 
 /// Operators between a product and the division, besides [`MOVES`] and arithmetic with a constant.
 const BETWEEN: &[&str] = &["Clip", "Cast", "Concat", "Pad"];
 
-fn skip_linear_attention(draft: &mut Draft, _: &RuleCall) {
+/// Leaves the products of linear attention float. A numerator and its denominator often are rows of one product, which
+/// differ so much that one grid of 8 bits has few steps for one of them. Source: Katharopoulos et al., arXiv:2006.16236.
+pub(super) fn skip_linear_attention(draft: &mut Draft, _: &RuleCall) {
     for node_idx in 0..draft.graph.node.len() {
         let Some([numerator, denominator]) = draft.ratio(node_idx) else { continue };
         let Some(product) = draft.product_behind(numerator) else { continue };

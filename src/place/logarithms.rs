@@ -1,13 +1,9 @@
 //! The rule about operators in front of a logarithm or a root.
 
+use super::Draft;
 use super::trace::{BINARY, MOVES, POINTWISE};
-use super::{Draft, Rule};
 use crate::scheme::RuleCall;
 use std::collections::BTreeSet;
-
-/// Leaves the operators between a layer and a Log or Sqrt float: the result depends on the ratio of values, and 8 bits
-/// have one value for everything below half a step. Most values of a spectrogram lie there.
-pub const SKIP_LOG_CHAINS: Rule = Rule { name: "skip_log_chains", takes: &[], apply: skip_log_chains };
 
 /// Operators in front of a logarithm, besides pointwise ones and those that move values.
 const JOINING: &[&str] = &["Concat", "Pad", "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "Where", "Cast"];
@@ -18,7 +14,9 @@ const SATURATING: &[&str] = &["Sigmoid", "HardSigmoid", "Softmax"];
 /// Operators of a signal's transform, besides layers, [`BINARY`], [`MOVES`] and [`JOINING`].
 const LINEAR: &[&str] = &["Neg", "Abs", "Sqrt", "BatchNormalization"];
 
-fn skip_log_chains(draft: &mut Draft, _: &RuleCall) {
+/// Leaves the operators between a layer and a Log or Sqrt float: the result depends on the ratio of values, and 8 bits
+/// have one value for everything below half a step. Most values of a spectrogram lie there.
+pub(super) fn skip_log_chains(draft: &mut Draft, _: &RuleCall) {
     for node_idx in 0..draft.graph.node.len() {
         let found = match draft.op(node_idx) {
             "Log" => draft.spectrum(node_idx).unwrap_or_else(|| draft.in_front_of_log(node_idx)),

@@ -61,6 +61,7 @@ use crate::onnx::graph::Edge;
 use crate::onnx::node::{multiply_adds, node_name};
 use crate::onnx::proto::{GraphProto, NodeProto};
 use crate::onnx::value_info::ValueInfos;
+use crate::scheme::ParameterKind::{Count, Ops, Switch, Type};
 use crate::scheme::{FixedGrid, RuleCall, Scheme, Takes};
 use anyhow::{Context, Result};
 use globset::{Glob, GlobMatcher};
@@ -76,52 +77,58 @@ pub struct Rule {
     pub apply: fn(&mut Draft, &RuleCall),
 }
 
+impl Rule {
+    const fn of(name: &'static str, takes: Takes, apply: fn(&mut Draft, &RuleCall)) -> Rule {
+        Rule { name, takes, apply }
+    }
+}
+
 /// Every placement rule.
 pub const RULES: &[Rule] = &[
-    constants::SKIP_NON_CONSTANT_WEIGHTS,
-    constants::SKIP_CONSTANT_OPERANDS,
-    small::SKIP_SMALL_CONVS,
-    small::SKIP_SMALL_MATMULS,
-    grouped::SKIP_GROUPED_CONVS,
-    dilated::SKIP_DILATED_POOLS,
-    attention::SKIP_ATTENTION_SCORES,
-    attention::SKIP_ATTENTION_OUTPUT,
-    squeeze::SKIP_SQUEEZE_EXCITE,
-    embeddings::SKIP_EMBEDDING_ADDS,
-    chains::SKIP_LAYER_NORM_CHAINS,
-    chains::SKIP_SOFTMAX_CHAINS,
-    chains::SKIP_GELU_CHAINS,
-    linear_attention::SKIP_LINEAR_ATTENTION,
-    logarithms::SKIP_LOG_CHAINS,
-    positions::SKIP_POSITIONS,
-    expectations::SKIP_EXPECTATIONS,
-    input_statistics::SKIP_INPUT_STATISTICS,
-    tail::SKIP_DETECTOR_TAIL,
-    transformer::QUANTIZE_LINEAR_INPUTS_ALONE,
-    transformer::SCALE_LINEAR_INPUTS,
-    ends::SKIP_FIRST_LAYERS,
-    ends::SKIP_LAST_LAYERS,
-    ends::SET_FIRST_LAYER_TYPES,
-    ends::SET_LAST_LAYER_TYPES,
-    winograd::SET_WINOGRAD_TYPES,
-    types::SET_INPUT_TYPE,
-    types::SET_LEFT_CONSTANT_TYPE,
-    types::SET_PRODUCT_INPUT_TYPES,
-    merges::SKIP_MERGED_INPUTS,
-    inputs::QUANTIZE_WEIGHTED_INPUTS,
-    inputs::QUANTIZE_WEIGHTS_ALONE,
-    gates::SKIP_FUSED_GATES,
-    residual::RESIDUAL_ADD_LONGEST_PATH_FLOAT,
-    inputs::QUANTIZE_INPUTS,
-    inputs::QUANTIZE_CONSTANT_INPUTS,
-    unread::SKIP_UNREAD,
-    followers::QUANTIZE_FOLLOWERS,
-    outputs::QUANTIZE_OUTPUTS,
-    network::QUANTIZE_NETWORK_INPUTS,
-    network::QUANTIZE_NETWORK_OUTPUTS,
-    concat::QUANTIZE_CONCAT_INPUTS,
-    fold_clips::FOLD_CLIPS,
-    share::SHARE_SCALES,
+    Rule::of("skip_non_constant_weights", &[("ops", Ops)], constants::skip_non_constant_weights),
+    Rule::of("skip_constant_operands", &[("ops", Ops)], constants::skip_constant_operands),
+    Rule::of("skip_small_convs", &[("min_channels", Count), ("multiple", Count)], small::skip_small_convs),
+    Rule::of(small::SKIP_SMALL_MATMULS, &[("min_dim", Count)], small::skip_small_matmuls),
+    Rule::of("skip_grouped_convs", &[("depthwise", Switch)], grouped::skip_grouped_convs),
+    Rule::of("skip_dilated_pools", &[], dilated::skip_dilated_pools),
+    Rule::of("skip_attention_scores", &[("max_sequence", Count)], attention::skip_attention_scores),
+    Rule::of("skip_attention_output", &[], attention::skip_attention_output),
+    Rule::of("skip_squeeze_excite", &[], squeeze::skip_squeeze_excite),
+    Rule::of("skip_embedding_adds", &[], embeddings::skip_embedding_adds),
+    Rule::of("skip_layer_norm_chains", &[], chains::skip_layer_norm_chains),
+    Rule::of("skip_softmax_chains", &[], chains::skip_softmax_chains),
+    Rule::of("skip_gelu_chains", &[], chains::skip_gelu_chains),
+    Rule::of("skip_linear_attention", &[], linear_attention::skip_linear_attention),
+    Rule::of("skip_log_chains", &[], logarithms::skip_log_chains),
+    Rule::of("skip_positions", &[], positions::skip_positions),
+    Rule::of("skip_expectations", &[], expectations::skip_expectations),
+    Rule::of("skip_input_statistics", &[], input_statistics::skip_input_statistics),
+    Rule::of("skip_detector_tail", &[], tail::skip_detector_tail),
+    Rule::of(transformer::QUANTIZE_LINEAR_INPUTS_ALONE, &[], transformer::quantize_linear_inputs_alone),
+    Rule::of("scale_linear_inputs", &[], transformer::scale_linear_inputs),
+    Rule::of("skip_first_layers", &[("ops", Ops)], |draft, call| ends::skip(draft, call, NetworkEnd::First)),
+    Rule::of("skip_last_layers", &[("ops", Ops)], |draft, call| ends::skip(draft, call, NetworkEnd::Last)),
+    Rule::of("set_first_layer_types", ends::TYPES, |draft, call| ends::set_types(draft, call, NetworkEnd::First)),
+    Rule::of("set_last_layer_types", ends::TYPES, |draft, call| ends::set_types(draft, call, NetworkEnd::Last)),
+    Rule::of("set_winograd_types", &[("weight", Type)], winograd::set_winograd_types),
+    Rule::of("set_input_type", &[("ops", Ops), ("input", Count), ("type", Type)], types::set_input_type),
+    Rule::of("set_left_constant_type", &[("ops", Ops), ("type", Type)], types::set_left_constant_type),
+    Rule::of("set_product_input_types", &[("type", Type), ("except_behind", Ops)], types::set_product_input_types),
+    Rule::of("skip_merged_inputs", &[("into", Ops), ("from", Ops)], merges::skip_merged_inputs),
+    Rule::of("quantize_weighted_inputs", &[], inputs::quantize_weighted_inputs),
+    Rule::of("quantize_weights_alone", &[], inputs::quantize_weights_alone),
+    Rule::of(gates::SKIP_FUSED_GATES, &[("alone", Switch)], gates::skip_fused_gates),
+    Rule::of("residual_add_longest_path_float", &[], residual::residual_add_longest_path_float),
+    Rule::of("quantize_inputs", &[("ops", Ops), ("all_uses", Switch)], inputs::quantize_inputs),
+    Rule::of("quantize_constant_inputs", &[("ops", Ops)], inputs::quantize_constant_inputs),
+    Rule::of("skip_unread", &[("past", Ops), ("past_all", Switch)], unread::skip_unread),
+    Rule::of("quantize_followers", &[("ops", Ops), ("fuse", Switch)], followers::quantize_followers),
+    Rule::of(outputs::QUANTIZE_OUTPUTS, &[("past", Ops), ("float_ends", Switch)], outputs::quantize_outputs),
+    Rule::of("quantize_network_inputs", &[], network::quantize_network_inputs),
+    Rule::of("quantize_network_outputs", &[("past", Ops)], network::quantize_network_outputs),
+    Rule::of("quantize_concat_inputs", &[], concat::quantize_concat_inputs),
+    Rule::of("fold_clips", &[("ops", Ops)], fold_clips::fold_clips),
+    Rule::of(share::SHARE_SCALES, &[("clips_apart", Switch), (share::UNLIKE_APART, Switch)], share::share_scales),
 ];
 
 /// An activation to quantize.

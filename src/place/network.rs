@@ -1,14 +1,11 @@
 //! Rules about the inputs and outputs of the network.
 
-use super::{Draft, Rule, trace};
-use crate::scheme::{ParameterKind, RuleCall};
+use super::{Draft, trace};
+use crate::scheme::RuleCall;
 use std::collections::BTreeSet;
 
 /// Quantizes the network's inputs. Source: MQBench, `openvino_quantizer.py`: placeholders always.
-pub const QUANTIZE_NETWORK_INPUTS: Rule =
-    Rule { name: "quantize_network_inputs", takes: &[], apply: quantize_network_inputs };
-
-fn quantize_network_inputs(draft: &mut Draft, _: &RuleCall) {
+pub(super) fn quantize_network_inputs(draft: &mut Draft, _: &RuleCall) {
     let graph = draft.graph;
     for input in &graph.input {
         draft.quantize_tensor(input.name(), "input of the network");
@@ -17,10 +14,7 @@ fn quantize_network_inputs(draft: &mut Draft, _: &RuleCall) {
 
 /// Quantizes the network's outputs. Source: ONNX Runtime, `qdq_quantizer.py`. Targets that compute on integers from end
 /// to end need it.
-pub const QUANTIZE_NETWORK_OUTPUTS: Rule =
-    Rule { name: "quantize_network_outputs", takes: &[("past", ParameterKind::Ops)], apply: quantize_network_outputs };
-
-fn quantize_network_outputs(draft: &mut Draft, call: &RuleCall) {
+pub(super) fn quantize_network_outputs(draft: &mut Draft, call: &RuleCall) {
     let graph = draft.graph;
     for output in &graph.output {
         let passes = |op: &str| trace::MOVES.contains(&op) || call.lists("past", op);

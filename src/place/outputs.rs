@@ -1,17 +1,14 @@
 //! The rule that quantizes outputs of operators.
 
+use super::Draft;
 use super::trace::{BINARY, MOVES, POINTWISE};
-use super::{Draft, Rule};
-use crate::scheme::{ParameterKind, RuleCall};
+use crate::scheme::RuleCall;
+
+/// Name of the rule about outputs of layers.
+pub const QUANTIZE_OUTPUTS: &str = "quantize_outputs";
 
 /// Quantizes the outputs of quantized operators, after the activation function that follows.
-pub const QUANTIZE_OUTPUTS: Rule = Rule {
-    name: "quantize_outputs",
-    takes: &[("past", ParameterKind::Ops), ("float_ends", ParameterKind::Switch)],
-    apply: quantize_outputs,
-};
-
-fn quantize_outputs(draft: &mut Draft, call: &RuleCall) {
+pub(super) fn quantize_outputs(draft: &mut Draft, call: &RuleCall) {
     let (graph, past) = (draft.graph, call.ops("past"));
     let has_float_ends = call.number("float_ends", 0) == 1;
     for node_idx in 0..draft.graph.node.len() {

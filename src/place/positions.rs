@@ -1,16 +1,11 @@
 //! The rule about values that say where something is, or that are only ranked.
 
+use super::Draft;
 use super::trace::{BINARY, MOVES};
-use super::{Draft, Rule};
 use crate::onnx::graph::Edge;
 use crate::onnx::node;
 use crate::scheme::RuleCall;
 use std::collections::BTreeSet;
-
-/// Leaves float: positions that a GridSample reads, outputs of layers that give only steps of positions, and tensors
-/// that a TopK or ArgMax only ranks. In 8 bits, positions on a map of 128 pixels move by a pixel, and distances of near
-/// neighbors become equal.
-pub const SKIP_POSITIONS: Rule = Rule { name: "skip_positions", takes: &[], apply: skip_positions };
 
 /// Operators that compute positions, besides [`BINARY`] and [`MOVES`].
 const OF_POSITIONS: &[&str] = &["Abs", "Ceil", "Clip", "Concat", "Floor", "Neg", "Round", "Tile", "Where"];
@@ -18,7 +13,10 @@ const OF_POSITIONS: &[&str] = &["Abs", "Ceil", "Clip", "Concat", "Floor", "Neg",
 /// Operators that compute ranks, besides those that compute positions.
 const OF_RANKS: &[&str] = &["Exp", "MatMul", "ReduceL2", "ReduceSum", "ReduceSumSquare", "Sqrt"];
 
-fn skip_positions(draft: &mut Draft, _: &RuleCall) {
+/// Leaves float: positions that a GridSample reads, outputs of layers that give only steps of positions, and tensors
+/// that a TopK or ArgMax only ranks. In 8 bits, positions on a map of 128 pixels move by a pixel, and distances of near
+/// neighbors become equal.
+pub(super) fn skip_positions(draft: &mut Draft, _: &RuleCall) {
     let graph = draft.graph;
     let (mut positions, mut ranks): (BTreeSet<usize>, BTreeSet<usize>) = Default::default();
     // Nodes are in topological order, so in reverse all readers of a tensor come first.

@@ -1,14 +1,11 @@
 //! The rule about residual additions.
 
-use super::{Draft, Rule};
+use super::Draft;
 use crate::scheme::RuleCall;
 
 /// Leaves one input of a residual Add float and quantizes the other. The Add is then fused to the convolution that
 /// produces the float input. Source: Model-Optimizer, `build_non_residual_input_map`.
-pub const RESIDUAL_ADD_LONGEST_PATH_FLOAT: Rule =
-    Rule { name: "residual_add_longest_path_float", takes: &[], apply: residual_add_longest_path_float };
-
-fn residual_add_longest_path_float(draft: &mut Draft, _: &RuleCall) {
+pub(super) fn residual_add_longest_path_float(draft: &mut Draft, _: &RuleCall) {
     for node_idx in draft.open_nodes(&["Add"]) {
         let node = &draft.graph.node[node_idx];
         if draft.activation_inputs(node_idx) != [0, 1] {

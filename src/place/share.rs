@@ -1,7 +1,7 @@
 //! The rule about tensors that share quantization parameters.
 
-use super::{Draft, Join, Rule, trace};
-use crate::scheme::{Constraint, ParameterKind, RuleCall};
+use super::{Draft, Join, trace};
+use crate::scheme::{Constraint, RuleCall};
 use std::collections::BTreeSet;
 
 /// The tensors that keep their own quantization parameters at a join.
@@ -13,16 +13,13 @@ struct KeepApart<'a> {
     unlike: bool,
 }
 
+pub(super) const UNLIKE_APART: &str = "unlike_apart";
+
+/// Name of the rule.
+pub const SHARE_SCALES: &str = "share_scales";
+
 /// Makes tensors that an operator only moves or joins share quantization parameters, so that it can run on integers.
-pub const SHARE_SCALES: Rule = Rule {
-    name: "share_scales",
-    takes: &[("clips_apart", ParameterKind::Switch), (UNLIKE_APART, ParameterKind::Switch)],
-    apply: share_scales,
-};
-
-const UNLIKE_APART: &str = "unlike_apart";
-
-fn share_scales(draft: &mut Draft, call: &RuleCall) {
+pub(super) fn share_scales(draft: &mut Draft, call: &RuleCall) {
     let outputs = draft.graph.node.iter().flat_map(|node| &node.output).map(String::as_str);
     let mut tensors: Vec<&str> = outputs.filter(|output| draft.fixed_output(output).is_some()).collect();
     if call.number("clips_apart", 0) != 0 {
@@ -85,7 +82,7 @@ impl Draft<'_> {
 
     /// Whether the table lets tensors with very unlike ranges keep their own quantization parameters.
     pub(super) fn joins_apart(&self) -> bool {
-        let lets = |call: &RuleCall| call.rule == SHARE_SCALES.name && call.number(UNLIKE_APART, 0) != 0;
+        let lets = |call: &RuleCall| call.rule == SHARE_SCALES && call.number(UNLIKE_APART, 0) != 0;
         self.scheme.placement.iter().any(lets)
     }
 

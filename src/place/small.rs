@@ -1,17 +1,11 @@
 //! Rules about operators too small to gain from integers.
 
-use super::{Draft, Rule};
+use super::Draft;
 use crate::onnx::node::int;
-use crate::scheme::{ParameterKind, RuleCall};
+use crate::scheme::RuleCall;
 
 /// Leaves convolutions with few channels float. Source: Model-Optimizer, `graph_utils`.
-pub const SKIP_SMALL_CONVS: Rule = Rule {
-    name: "skip_small_convs",
-    takes: &[("min_channels", ParameterKind::Count), ("multiple", ParameterKind::Count)],
-    apply: skip_small_convs,
-};
-
-fn skip_small_convs(draft: &mut Draft, call: &RuleCall) {
+pub(super) fn skip_small_convs(draft: &mut Draft, call: &RuleCall) {
     let min = call.number("min_channels", 16);
     let multiple = call.number("multiple", 8).max(1);
     for node_idx in draft.open_nodes(&["Conv"]) {
@@ -49,11 +43,11 @@ fn skip_small_convs(draft: &mut Draft, call: &RuleCall) {
     }
 }
 
-/// Leaves matrix-vector products and tiny products float. Source: Model-Optimizer, `graph_utils`.
-pub const SKIP_SMALL_MATMULS: Rule =
-    Rule { name: "skip_small_matmuls", takes: &[("min_dim", ParameterKind::Count)], apply: skip_small_matmuls };
+/// Name of the rule about small products.
+pub const SKIP_SMALL_MATMULS: &str = "skip_small_matmuls";
 
-fn skip_small_matmuls(draft: &mut Draft, call: &RuleCall) {
+/// Leaves matrix-vector products and tiny products float. Source: Model-Optimizer, `graph_utils`.
+pub(super) fn skip_small_matmuls(draft: &mut Draft, call: &RuleCall) {
     let min = call.number("min_dim", 16) as usize;
     for node_idx in draft.open_nodes(&["MatMul", "Gemm"]) {
         let node = &draft.graph.node[node_idx];

@@ -1,13 +1,11 @@
 //! The rule about squeeze-and-excite blocks.
 
-use super::{Draft, Rule};
+use super::Draft;
 use crate::scheme::RuleCall;
 
 /// Leaves the pooling and the product of a squeeze-and-excite block float. Source: NNCF,
 /// `onnx/quantization/ignored_patterns.py`, `SE_BLOCK`.
-pub const SKIP_SQUEEZE_EXCITE: Rule = Rule { name: "skip_squeeze_excite", takes: &[], apply: skip_squeeze_excite };
-
-fn skip_squeeze_excite(draft: &mut Draft, _: &RuleCall) {
+pub(super) fn skip_squeeze_excite(draft: &mut Draft, _: &RuleCall) {
     for node_idx in 0..draft.graph.node.len() {
         if draft.graph.node[node_idx].op_type() != "Mul" {
             continue;

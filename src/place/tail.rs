@@ -2,8 +2,8 @@
 //!
 //! Tails join coordinates in pixels with scores below 1. On a shared 8-bit grid the step is larger than any score.
 
+use super::Draft;
 use super::trace::MOVES;
-use super::{Draft, Rule};
 use crate::onnx::graph::DisjointSets;
 use crate::onnx::node;
 use crate::onnx::proto::NodeProto;
@@ -12,9 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Leaves the tail of a detector float. Sources: ONNX Runtime issue 14233 (the last Muls and Concats of YOLOv5 give no
 /// scores); Ultralytics, `utils/export/engine.py`, and NNCF issue 2610 (decoding and DFL stay float).
-pub const SKIP_DETECTOR_TAIL: Rule = Rule { name: "skip_detector_tail", takes: &[], apply: skip_detector_tail };
-
-fn skip_detector_tail(draft: &mut Draft, _: &RuleCall) {
+pub(super) fn skip_detector_tail(draft: &mut Draft, _: &RuleCall) {
     for tail in draft.detector_tails() {
         for node_idx in tail.nodes {
             draft.leave_float(node_idx, "part of a detector's tail");

@@ -1,18 +1,13 @@
 //! Rules about transformers: the network around attention and layer normalization.
 
+use super::Draft;
 use super::attention::scores_product;
 use super::ends::NetworkEnd;
 use super::trace::{BINARY, MOVES, POINTWISE};
-use super::{Draft, Rule};
 use crate::onnx::node::attribute;
 use crate::onnx::proto::NodeProto;
 use crate::scheme::RuleCall;
 use std::collections::BTreeSet;
-
-/// Leaves everything in a transformer float except the inputs and weights of its linear layers. Source: NNCF,
-/// `ModelType.TRANSFORMER` (`quantization/passes.py`, `onnx/quantization/ignored_patterns.py`).
-pub const QUANTIZE_LINEAR_INPUTS_ALONE: Rule =
-    Rule { name: "quantize_linear_inputs_alone", takes: &[], apply: quantize_linear_inputs_alone };
 
 /// Normalization and attention as one operator, of any domain.
 const FUSED: &[&str] = &[
@@ -40,9 +35,7 @@ const OF_PIXELS: &[&str] = &[
 ];
 
 /// Marks the linear layers of transformers in tables that quantize everything else, too.
-pub const SCALE_LINEAR_INPUTS: Rule = Rule { name: "scale_linear_inputs", takes: &[], apply: scale_linear_inputs };
-
-fn scale_linear_inputs(draft: &mut Draft, _: &RuleCall) {
+pub(super) fn scale_linear_inputs(draft: &mut Draft, _: &RuleCall) {
     for node_idx in draft.transformer() {
         if draft.row(node_idx).is_some() && draft.is_linear_layer(node_idx) {
             draft.linear.insert(node_idx);
@@ -50,7 +43,12 @@ fn scale_linear_inputs(draft: &mut Draft, _: &RuleCall) {
     }
 }
 
-fn quantize_linear_inputs_alone(draft: &mut Draft, _: &RuleCall) {
+/// Name of the rule about the inputs of linear layers.
+pub const QUANTIZE_LINEAR_INPUTS_ALONE: &str = "quantize_linear_inputs_alone";
+
+/// Leaves everything in a transformer float except the inputs and weights of its linear layers. Source: NNCF,
+/// `ModelType.TRANSFORMER` (`quantization/passes.py`, `onnx/quantization/ignored_patterns.py`).
+pub(super) fn quantize_linear_inputs_alone(draft: &mut Draft, _: &RuleCall) {
     let transformer = draft.transformer();
     if !transformer.is_empty() {
         for node_idx in draft.end_layers(NetworkEnd::First, &[]) {

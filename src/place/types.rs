@@ -1,18 +1,12 @@
 //! Rules about single inputs that need their own type.
 
+use super::Draft;
 use super::trace::MOVES;
-use super::{Draft, Rule};
-use crate::scheme::{ParameterKind, RuleCall};
+use crate::scheme::RuleCall;
 
 /// Gives one input of listed operators another type. Source: ONNX Runtime, `execution_providers/qnn/quant_config.py`:
 /// the second input of MatMul has 8 bits beside 16-bit activations.
-pub const SET_INPUT_TYPE: Rule = Rule {
-    name: "set_input_type",
-    takes: &[("ops", ParameterKind::Ops), ("input", ParameterKind::Count), ("type", ParameterKind::Type)],
-    apply: set_input_type,
-};
-
-fn set_input_type(draft: &mut Draft, call: &RuleCall) {
+pub(super) fn set_input_type(draft: &mut Draft, call: &RuleCall) {
     let (Ok(input_idx), Some(qtype)) = (usize::try_from(call.number("input", 0)), call.name("type")) else {
         return;
     };
@@ -23,13 +17,7 @@ fn set_input_type(draft: &mut Draft, call: &RuleCall) {
 
 /// Gives a constant left operand another type than a constant right operand. Source: ONNX Runtime,
 /// `core/optimizer/qdq_transformer/selectors_actions/qdq_selectors.cc`: an int8 left operand is fused beside int8 only.
-pub const SET_LEFT_CONSTANT_TYPE: Rule = Rule {
-    name: "set_left_constant_type",
-    takes: &[("ops", ParameterKind::Ops), ("type", ParameterKind::Type)],
-    apply: set_left_constant_type,
-};
-
-fn set_left_constant_type(draft: &mut Draft, call: &RuleCall) {
+pub(super) fn set_left_constant_type(draft: &mut Draft, call: &RuleCall) {
     for node_idx in draft.open_nodes(call.ops("ops")) {
         if draft.weight_input(node_idx) == Some(0) {
             draft.set_types(node_idx, None, call.name("type"));
@@ -37,19 +25,13 @@ fn set_left_constant_type(draft: &mut Draft, call: &RuleCall) {
     }
 }
 
-/// Gives the operands of products of two activations another type. Source: TI edgeai-tensorlab,
-/// `xmodelopt/quantization/v2/qconfig_types.py`, `adjust_matmul_inputs_qconfig`: symmetric, except for the output of a
-/// Softmax.
-pub const SET_PRODUCT_INPUT_TYPES: Rule = Rule {
-    name: "set_product_input_types",
-    takes: &[("type", ParameterKind::Type), ("except_behind", ParameterKind::Ops)],
-    apply: set_product_input_types,
-};
-
 /// Maximum steps that TI looks back for a Softmax.
 const MAX_STEPS_BACK: usize = 5;
 
-fn set_product_input_types(draft: &mut Draft, call: &RuleCall) {
+/// Gives the operands of products of two activations another type. Source: TI edgeai-tensorlab,
+/// `xmodelopt/quantization/v2/qconfig_types.py`, `adjust_matmul_inputs_qconfig`: symmetric, except for the output of a
+/// Softmax.
+pub(super) fn set_product_input_types(draft: &mut Draft, call: &RuleCall) {
     let (graph, except) = (draft.graph, call.ops("except_behind"));
     let Some(qtype) = call.name("type") else { return };
     for node_idx in draft.open_nodes(&["MatMul"]) {

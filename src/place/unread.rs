@@ -1,17 +1,11 @@
 //! The rule about operators whose output no integer kernel reads.
 
-use super::{Draft, Rule, trace};
-use crate::scheme::{ParameterKind, RuleCall};
+use super::{Draft, trace};
+use crate::scheme::RuleCall;
 
 /// Leaves an operator without a weight float if no integer kernel reads its output: a Concat in front of a
 /// BatchNormalization would give all channels one scale, which the normalization then spreads apart.
-pub const SKIP_UNREAD: Rule = Rule {
-    name: "skip_unread",
-    takes: &[("past", ParameterKind::Ops), ("past_all", ParameterKind::Switch)],
-    apply: skip_unread,
-};
-
-fn skip_unread(draft: &mut Draft, call: &RuleCall) {
+pub(super) fn skip_unread(draft: &mut Draft, call: &RuleCall) {
     let (graph, past, past_all) = (draft.graph, call.ops("past"), call.number("past_all", 0) == 1);
     // From last to first: whether a node takes integers, or passes them on to a node that does.
     let mut takes = vec![false; graph.node.len()];

@@ -1,16 +1,13 @@
 //! The rule about convolutions that run by Winograd's algorithm.
 
-use super::{Draft, Rule};
+use super::Draft;
 use crate::onnx::node::{attribute, int};
 use crate::onnx::proto::NodeProto;
-use crate::scheme::{ParameterKind, RuleCall};
+use crate::scheme::RuleCall;
 
 /// Gives ungrouped 3x3 convolutions of stride 1 a weight type of their own: Winograd's transform needs headroom.
 /// Source: esp-ppq, `quantizer/NCNNQuantizer.py` (6 bits for ncnn).
-pub const SET_WINOGRAD_TYPES: Rule =
-    Rule { name: "set_winograd_types", takes: &[("weight", ParameterKind::Type)], apply: set_winograd_types };
-
-fn set_winograd_types(draft: &mut Draft, call: &RuleCall) {
+pub(super) fn set_winograd_types(draft: &mut Draft, call: &RuleCall) {
     for node_idx in draft.open_nodes(&["Conv"]) {
         let node = &draft.graph.node[node_idx];
         let weight = node.input.get(1).and_then(|name| draft.index.initializer(name));

@@ -56,7 +56,7 @@ pub const FLOAT_ISLANDS: Examination = Examination {
             return Examined::Unknown(NO_BACKEND.to_string());
         };
         // By design, which the user cannot change.
-        let alone = |node: &FloatNode| node.rule == QUANTIZE_LINEAR_INPUTS_ALONE.name;
+        let alone = |node: &FloatNode| node.rule == QUANTIZE_LINEAR_INPUTS_ALONE;
         if facts.placement.is_transformer && facts.placement.float_nodes.iter().any(alone) {
             return Examined::nothing();
         }
