@@ -139,7 +139,9 @@ impl CalibrateArgs {
 pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Failure> {
     if let Some(path) = args.zoo.file() {
         check_models(&args.models, DataOption::Has).map_err(Failure::Usage)?;
-        args.ensure_no_folder(|folder| format!("name its models: {}", folder.join("*.onnx").display()))?;
+        if args.models.iter().all(|model| model.is_dir()) {
+            args.ensure_no_folder(|folder| format!("name its models: {}", folder.join("*.onnx").display()))?;
+        }
         let (n_threads, print) = (args.samples.threads.n(), &args.quantize.print);
         return zoo::run(&args.zoo, path, &args.models, n_threads, print);
     }

@@ -161,8 +161,8 @@ pub(super) fn run(
     let mut given: Options = given_options();
     OWN.iter().for_each(|name| drop(given.remove(*name)));
     let file = ZooFile::read(path)?;
-    let entries = models.iter().map(|model| file.entry(model, &given)).collect::<Result<Vec<Entry>>>();
-    let entries: Vec<Arc<Entry>> = entries.map_err(Failure::Usage)?.into_iter().map(Arc::new).collect();
+    let entries = models.iter().map(|model| file.entry(model, &given).map(Arc::new));
+    let entries = entries.collect::<Result<Vec<Arc<Entry>>>>()?;
     ensure_apart(&entries).map_err(Failure::Usage)?;
     let written: Vec<RunFile> = zoo.junit.iter().map(|path| RunFile::new("JUnit report", path)).collect();
     let of_zoo = |visit: &mut dyn FnMut(RunFile)| {

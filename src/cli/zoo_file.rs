@@ -4,12 +4,13 @@ use super::Cli;
 use super::evaluation_args::read_labels;
 use super::given_options::{Options, arguments};
 use crate::data;
-use crate::diag::{WithHint, file_name, in_yaml, none_of};
+use crate::diag::{WithHint, file_name, in_yaml, none_of, or_hint};
 use crate::foreign;
 use crate::metrics::MetricBound;
+use crate::scheme::line_of;
 use anyhow::{Context, Result, anyhow, bail};
-use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser};
+use clap::error::{ContextKind, ErrorKind};
+use clap::{Arg, ArgAction, CommandFactory, Parser};
 use globset::{Glob, GlobMatcher};
 use serde::Deserialize;
 use serde_yaml::{Mapping, Value};
@@ -27,8 +28,22 @@ const OPTIONS_NOT_IN_FILE: &[&str] = &[
 const DATA: [&str; 3] = ["data", "eval", "labels"];
 const FILES: [&str; 4] = ["backend", "preprocess", "head", "ranges-from"];
 
-/// Options of a part of the file, by long name; `None` if the value is `false`.
-type Settings = BTreeMap<String, Option<Vec<String>>>;
+/// The hints of errors without their own.
+const HINT_KEYS: &str =
+    "options of all models are keys of `defaults`, those of single models keys of a pattern in `models`";
+const HINT_VALUES: &str = "`mqq help calibrate` lists the options; docs/guide.md explains the file of --zoo";
+
+/// The value of an option in the file.
+#[derive(Clone)]
+struct Setting {
+    /// The values as text; `None` if the value is `false`.
+    values: Option<Vec<String>>,
+    /// The line of the option's key.
+    line: Option<usize>,
+}
+
+/// Options of a part of the file, by long name.
+type Settings = BTreeMap<String, Setting>;
 
 /// The file's contents.
 #[derive(Deserialize)]
@@ -89,13 +104,19 @@ impl ZooFile {
     pub fn read(path: &Path) -> Result<ZooFile> {
         let file = path.display().to_string();
         let text = foreign::read_yaml(path).with_context(|| format!("`{file}`"))?;
-        let text: ZooFileContents = serde_yaml::from_str(&text).map_err(|error| in_yaml(&file, &error))?;
+        let contents: ZooFileContents =
+            serde_yaml::from_str(&text).map_err(|error| or_hint(in_yaml(&file, &error), HINT_KEYS))?;
         let folder = path.parent().unwrap_or(Path::new(""));
-        let of =
-            |key: &str, settings: &Mapping| options(settings, folder).with_context(|| format!("`{file}`: `{key}`"));
-        let defaults = of("defaults", &text.defaults)?;
+        let of = |part: &[&str], settings: &Mapping| {
+            let part_name = part.last().unwrap_or(&"");
+            let line = |key: &str| line_of(&text, &[part, &[key]].concat());
+            options(settings, folder, line).map_err(|(line, error)| {
+                or_hint(error, HINT_VALUES).context(format!("{}: `{part_name}`", place(path, line)))
+            })
+        };
+        let defaults = of(&["defaults"], &contents.defaults)?;
         let mut models = Vec::new();
-        for (pattern, settings) in &text.models {
+        for (pattern, settings) in &contents.models {
             let pattern = pattern
                 .as_str()
                 .with_context(|| format!("`{file}`: `models` has a key that is not text, expected a pattern"))?;
@@ -105,7 +126,7 @@ impl ZooFile {
                 Value::Mapping(settings) => settings,
                 _ => bail!("`{file}`: `{pattern}` has no options, expected `key: value` lines"),
             };
-            models.push((pattern.to_string(), matcher, of(pattern, settings)?));
+            models.push((pattern.to_string(), matcher, of(&["models", pattern], settings)?));
         }
         Ok(ZooFile { path: path.to_path_buf(), defaults, models })
     }
@@ -126,13 +147,14 @@ impl ZooFile {
         for (_, _, of_pattern) in self.models.iter().filter(|(_, matcher, _)| matches(matcher, model)) {
             settings.extend(of_pattern.clone());
         }
-        let given_in_file = settings.into_iter().filter_map(|(name, values)| Some((name, values?)));
+        let line_of_key = |key: &str| settings.get(key).filter(|_| !given.contains_key(key))?.line;
+        let at = |key: &str| format!("{}: model `{}`", place(&self.path, line_of_key(key)), file_name(model));
+        let given_in_file = settings.iter().filter_map(|(name, it)| Some((name.clone(), it.values.clone()?)));
         let mut options: Options = given_in_file.collect();
         options.extend(given.clone());
         let [gates, eval, labels] = OF_COMPARISON.map(|key| options.remove(key));
         let gates = gates.unwrap_or_default();
-        let place = || format!("`{}`: model `{}`", self.path.display(), file_name(model));
-        gates.iter().try_for_each(|gate| MetricBound::parse(gate).map(drop)).with_context(place)?;
+        gates.iter().try_for_each(|gate| MetricBound::parse(gate).map(drop)).with_context(|| at("gates"))?;
         let mut compare = taken_by_compare(&options);
         if eval.is_some() {
             // It counts samples of the calibration.
@@ -144,15 +166,24 @@ impl ZooFile {
         let program = ["mqq", "calibrate"].map(str::to_string);
         let line = program.into_iter().chain([model.display().to_string()]).chain(arguments(&options));
         if let Err(error) = Cli::try_parse_from(line) {
-            let text = error.to_string();
             if error.kind() == ErrorKind::MissingRequiredArgument && !options.contains_key("backend") {
-                return Err(anyhow!("{}: has no `backend`, expected one", place()).hint("set it under `defaults`"));
+                let text = format!("{}: has no `backend`, expected one", at("backend"));
+                return Err(anyhow!(text).hint("set it under `defaults`"));
             }
+            let named = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
+            let key = named.trim_start_matches('-').split([' ', '=']).next().unwrap_or_default();
+            let text = error.to_string();
             let text = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ").replace('\n', " ");
-            return Err(anyhow!("{}: {text}", place()));
+            return Err(anyhow!("{}: {text}", at(key)).hint(HINT_VALUES));
         }
         Ok(Entry { model: model.to_path_buf(), options, compare, gates })
     }
+}
+
+/// Returns the file, with a line if it is known: "`zoo.yaml`:3".
+fn place(path: &Path, line: Option<usize>) -> String {
+    let line = line.map_or(String::new(), |line| format!(":{line}"));
+    format!("`{}`{line}", path.display())
 }
 
 /// Returns whether a pattern matches a model's file name, with or without the extension.
@@ -161,29 +192,51 @@ fn matches(matcher: &GlobMatcher, model: &Path) -> bool {
     matcher.is_match(file_name(model)) || matcher.is_match(Path::new(stem))
 }
 
-/// Returns the options of `settings` as text. Paths relative to `folder` become paths from the current folder.
-fn options(settings: &Mapping, folder: &Path) -> Result<Settings> {
+/// Returns the options of `settings` as text. Paths relative to `folder` become paths from the current folder. `line`
+/// returns the line of a key. An error comes with its line.
+fn options(
+    settings: &Mapping,
+    folder: &Path,
+    line: impl Fn(&str) -> Option<usize>,
+) -> Result<Settings, (Option<usize>, anyhow::Error)> {
     let program = Cli::command();
-    let calibrate = program.find_subcommand("calibrate").context("internal error: no command")?;
-    let names: Vec<&str> = calibrate.get_arguments().filter_map(|argument| argument.get_long()).collect();
-    let names: Vec<&str> =
-        names.into_iter().filter(|name| !OPTIONS_NOT_IN_FILE.contains(name)).chain(OF_COMPARISON).collect();
+    let of_calibrate = program.find_subcommand("calibrate").into_iter().flat_map(clap::Command::get_arguments);
+    let of_calibrate = of_calibrate.filter_map(|argument| Some((argument.get_long()?, takes_several(argument))));
+    let of_comparison = OF_COMPARISON.map(|key| (key, key != "labels"));
+    let mut known: BTreeMap<&str, bool> = of_calibrate.chain(of_comparison).collect();
+    known.retain(|name, _| !OPTIONS_NOT_IN_FILE.contains(name));
     let mut options = Settings::new();
     for (key, value) in settings {
-        let key = key.as_str().context("has a key that is not text, expected an option")?;
-        if !names.contains(&key) {
-            return Err(none_of(format!("unknown option `{key}`"), key, names));
-        }
-        let values: Option<Vec<String>> = match value {
-            Value::Bool(true) | Value::Null => Some(Vec::new()),
-            Value::Bool(false) => None,
-            Value::Sequence(values) => Some(values.iter().map(|value| text(key, value)).collect::<Result<_>>()?),
-            value => Some(vec![text(key, value)?]),
+        let key = key.as_str().ok_or_else(|| (None, anyhow!("has a key that is not text, expected an option")))?;
+        let line = line(key);
+        let values = match known.get(key) {
+            Some(&takes_several) => values(key, value, takes_several),
+            None => Err(none_of(format!("unknown option `{key}`"), key, known.keys().copied())),
         };
+        let values = values.map_err(|error| (line, error))?;
         let at = |value: String| in_folder(key, value, folder);
-        options.insert(key.to_string(), values.map(|values| values.into_iter().map(at).collect()));
+        let values = values.map(|values| values.into_iter().map(at).collect());
+        options.insert(key.to_string(), Setting { values, line });
     }
     Ok(options)
+}
+
+fn takes_several(argument: &Arg) -> bool {
+    matches!(argument.get_action(), ArgAction::Append)
+}
+
+/// Returns the values of an option as text: none for `true`, and `None` for `false`.
+fn values(key: &str, value: &Value, takes_several: bool) -> Result<Option<Vec<String>>> {
+    Ok(match value {
+        Value::Bool(true) | Value::Null => Some(Vec::new()),
+        Value::Bool(false) => None,
+        Value::Sequence(values) if values.is_empty() => bail!("`{key}`: found an empty list, expected a value"),
+        Value::Sequence(values) if !takes_several && values.len() > 1 => {
+            bail!("`{key}`: found a list of {} values, expected one value", values.len())
+        }
+        Value::Sequence(values) => Some(values.iter().map(|value| text(key, value)).collect::<Result<_>>()?),
+        value => Some(vec![text(key, value)?]),
+    })
 }
 
 fn text(key: &str, value: &Value) -> Result<String> {
