@@ -653,6 +653,41 @@ fn a_cubic_grid_sampling_stays_with_the_engine() {
     check_grid_sample(&[4, 5], "cubic", "zeros", false, 1.5, 7);
 }
 
+/// The coordinates are not limited, only the pixels: beyond the border the value still changes.
+#[test]
+fn a_cubic_grid_sampling_with_a_border_has_the_values_of_onnx_runtime() {
+    let (sizes, x) = ([4, 5], noise(20, 7));
+    let grid = [-1.25f32, 0.4, 1.1, -1.3, 0.2, 0.9];
+    let mut g = GraphBuilder::new(20);
+    g.input("x", &[1, 1, 4, 5]);
+    g.values("grid", &[1, 3, 1, 2], &grid);
+    g.op_with(
+        "GridSample",
+        &["x", "grid"],
+        "y",
+        &[("mode", Attr::Text("cubic")), ("padding_mode", Attr::Text("border"))],
+    );
+    g.output("y");
+    let (operators, _, found) = run(&g.build(), &x, KERNELS);
+    assert!(operators.iter().any(|name| name == GRID_SAMPLE), "{operators:?}");
+    // Keys' kernel with a = -0.75.
+    let weight = |distance: f64| match distance.abs() {
+        near if near < 1.0 => 1.25 * near.powi(3) - 2.25 * near.powi(2) + 1.0,
+        far if far < 2.0 => -0.75 * (far.powi(3) - 5.0 * far.powi(2) + 8.0 * far - 4.0),
+        _ => 0.0,
+    };
+    for (position, found) in grid.chunks(2).zip(found) {
+        let [row, column] =
+            [(1, sizes[0]), (0, sizes[1])].map(|(axis, size)| in_pixels(position[axis].into(), size, false));
+        let mut expected = 0.0;
+        for (i, j) in (-4..10).flat_map(|i| (-4..10).map(move |j| (i, j))) {
+            let at = [(i, sizes[0]), (j, sizes[1])].map(|(pixel, size)| pixel.clamp(0, size as i64 - 1) as usize);
+            expected += weight(row - i as f64) * weight(column - j as f64) * f64::from(x[at[0] * sizes[1] + at[1]]);
+        }
+        assert!(near(found, expected, 8.0), "{position:?}: found {found}, expected {expected}");
+    }
+}
+
 /// Positions that are no number or far away are no error, as they are for the engine with reflection.
 #[test]
 fn a_grid_sampling_takes_any_position() {

@@ -26,9 +26,9 @@ use tract_onnx::pb::{AttributeProto, GraphProto, NodeProto, TensorProto};
 /// - a nearest Resize of opset 10 rounds down, or up if it reduces the size, as in ONNX Runtime; the engine's default is
 ///   that of later opsets;
 /// - nodes get different names;
-/// - ONNX Runtime's Attention, GlobalLpPool, a Swish whose `alpha` is not 1 and a Celu whose `alpha` is not above 0 get
-///   other names: the engine ignores domains and takes the first for ONNX's Attention, computes a mean for the second,
-///   and ignores `alpha`.
+/// - nodes that the engine computes otherwise get other names, so that it refuses them: ONNX Runtime's Attention, as it
+///   ignores domains; an Attention with a window, or causal with past keys, whose positions it does not shift;
+///   GlobalLpPool; a Swish whose `alpha` is not 1; a Celu whose `alpha` is not above 0; a SpaceToDepth of mode CRD.
 pub(super) fn rewrite_dialect(graph: &mut GraphProto) {
     clamp_ends(graph);
     insert_nodes(graph);
@@ -51,6 +51,15 @@ pub(super) fn rewrite_dialect(graph: &mut GraphProto) {
             ("", "GlobalLpPool") => node.op_type = "ai.onnx.GlobalLpPool".to_string(),
             ("", op @ ("Swish" | "Celu")) if node.attribute.iter().any(|a| a.name == "alpha" && a.f != 1.0) => {
                 node.op_type = format!("ai.onnx.{op} with alpha");
+            }
+            ("", "Attention") if node.attribute.iter().any(|a| a.name.ends_with("_window_size")) => {
+                node.op_type = "ai.onnx.Attention with a window".to_string();
+            }
+            ("", "Attention") if is_causal_with_past(node) => {
+                node.op_type = "ai.onnx.Attention with past keys that is causal".to_string();
+            }
+            ("", "SpaceToDepth") if node.attribute.iter().any(|a| a.name == "mode" && a.s != b"DCR") => {
+                node.op_type = "ai.onnx.SpaceToDepth with mode CRD".to_string();
             }
             // Only in opset 10 it has two inputs.
             ("", "Resize") if node.input.len() == 2 && node.attribute.iter().all(|a| a.name != "nearest_mode") => {
@@ -112,6 +121,12 @@ fn insert_nodes(graph: &mut GraphProto) {
         nodes.push(node);
     }
     graph.node = nodes;
+}
+
+/// Whether an Attention is causal and its keys follow those of an earlier run.
+fn is_causal_with_past(node: &NodeProto) -> bool {
+    let is_causal = node.attribute.iter().any(|a| a.name == "is_causal" && a.i != 0);
+    is_causal && node.input.get(4).is_some_and(|past_key| !past_key.is_empty())
 }
 
 /// Whether one of the scales, a float32 tensor, is below 1.

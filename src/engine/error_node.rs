@@ -39,10 +39,12 @@ fn is_ours(text: &str) -> bool {
 /// Parts of the engine's messages about an input that must be constant.
 const OF_CONSTANTS: [&str; 6] =
     ["onstant", " const", "is variable", "to be determined", "known scalar", "Neither sizes nor scales"];
+/// Inputs that such a message may name, in lower case; the first that it has.
+const CONSTANT_INPUTS: [&str; 9] = ["axes", "axis", "stride", "split", "scales", "pads", "repeats", "depth", "shape"];
 /// Parts of the engine's messages that are about its own code.
-const OF_ITS_CODE: [&str; 16] = [
+const OF_ITS_CODE: [&str; 18] = [
     "DatumType", "TDim", "Val(", "Fact", "TypedOp", "Symbol", "super type", "Node", "node #", "Translating",
-    "Evaluating", "Loop detected", "Condition failed", "out of", "got ", STOPPED,
+    "Evaluating", "Loop detected", "Condition failed", "out of", "got ", "Op says", "Illegal combination", STOPPED,
 ];
 
 /// Returns the reason that the engine refuses a node, in terms of ONNX.
@@ -63,8 +65,12 @@ pub(super) fn reason(text: &str) -> String {
         };
     }
     let of = |parts: &[&str]| parts.iter().any(|part| text.contains(part));
+    if of(&OF_CONSTANTS) {
+        let lowercase = text.to_lowercase();
+        let input = CONSTANT_INPUTS.iter().find(|input| lowercase.contains(**input)).unwrap_or(&"one of the inputs");
+        return format!("the engine supports {input} only as a constant");
+    }
     match of(&OF_ITS_CODE) || text.contains("None") {
-        true if of(&OF_CONSTANTS) => "the engine supports one of the inputs only as a constant".to_string(),
         true => "the engine cannot run this node with these inputs, shapes or attributes".to_string(),
         false => text.to_string(),
     }
@@ -82,6 +88,10 @@ fn hint(text: &str) -> &'static str {
 
 /// The hint for operators that the engine does not run.
 pub(super) const HINT: &str = "use --outputs TENSOR of `mqq calibrate` to quantize up to a tensor in front of this node, and leave the nodes behind that tensor float";
+
+/// The hint for a node that fails on a sample.
+pub(super) const HINT_RUN: &str =
+    "run the sample in ONNX Runtime: it tells whether the model or the sample is wrong (docs/troubleshooting.md)";
 
 /// Returns the node that the engine names, as in `Failed analyse for node #3 "name" ConvHir`.
 fn named<'m>(text: &str, nodes: &'m [NodeProto]) -> Option<&'m NodeProto> {

@@ -1,7 +1,7 @@
 //! A planned graph, run sample by sample.
 
 use super::convert;
-use super::error_node::{is_made_from, reason};
+use super::error_node::{HINT_RUN, is_made_from, reason};
 use super::guard::guarded;
 use super::value::Value;
 use crate::data::{Array, Values};
@@ -157,10 +157,12 @@ impl Session {
             let nodes = &engine.plan.model().nodes;
             let node = at.get().and_then(|id| nodes.get(id)).filter(|_| !error.to_string().contains('`'));
             let place = node.map(|node| engine.place_of(&node.name, &node.op.name())).unwrap_or_default();
-            match error.to_string().starts_with("Evaluating #") {
-                true => anyhow!("{place}{}", reason(&error.root_cause().to_string())).hint(hint_of(&error)),
-                false => anyhow!("{place}{}", reason(&format!("{error:#}"))).hint(hint_of(&error)),
-            }
+            let hint = if place.is_empty() || !hint_of(&error).is_empty() { hint_of(&error) } else { HINT_RUN };
+            let found = match error.to_string().starts_with("Evaluating #") {
+                true => error.root_cause().to_string(),
+                false => format!("{error:#}"),
+            };
+            anyhow!("{place}{}", reason(&found)).hint(hint)
         })
     }
 }

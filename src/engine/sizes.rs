@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 /// Maximum elements of a tensor: 4 GiB of floats.
 pub(super) const MAX_ELEMENTS: usize = 1 << 30;
-/// Maximum elements along an axis that padding adds or a window spans.
+/// Maximum elements along an axis that padding adds, a window spans or a range counts.
 const MAX_WINDOW: u64 = 1 << 24;
 /// Maximum axes of a tensor.
 const MAX_RANK: i64 = 64;
@@ -102,8 +102,8 @@ fn ensure_range(start: &TensorProto, limit: &TensorProto, delta: &TensorProto) -
     let (Some(start), Some(limit), Some(delta)) = (number(start), number(limit), number(delta)) else { return Ok(()) };
     let n = (limit - start) / delta;
     ensure!(
-        n.is_nan() || n <= MAX_ELEMENTS as f64,
-        "range is {start} to {limit} by {delta}, expected at most {MAX_ELEMENTS} elements"
+        n.is_nan() || n <= MAX_WINDOW as f64,
+        "range is {start} to {limit} by {delta}, expected at most {MAX_WINDOW} elements"
     );
     Ok(())
 }

@@ -13,7 +13,7 @@ use tract_onnx::tract_hir::internal::*;
 /// Replaces the engine's operator.
 pub fn register(ops: &mut OnnxOpRegister) {
     ops.insert("Trilu", |_: &ParsingContext, node| {
-        let upper = node.get_attr_opt::<i64>("upper")?.unwrap_or(1) == 1;
+        let upper = node.get_attr_opt::<i64>("upper")?.unwrap_or(1) != 0;
         Ok((expand(TriluOp { upper, has_diagonal: node.input.len() == 2 }), vec![]))
     });
 }

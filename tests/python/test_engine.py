@@ -111,6 +111,27 @@ def test_operators_that_the_engine_computes_otherwise(nodes, constants, said, tm
     assert done.returncode == 1 and said in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize(("opset", "op", "attributes", "n_past", "said"), [
+    (24, "Attention", {"is_causal": 1}, 3, "ai.onnx.Attention with past keys that is causal"),
+    (25, "Attention", {"left_window_size": 2}, 0, "ai.onnx.Attention with a window"),
+    (28, "SpaceToDepth", {"blocksize": 2, "mode": "CRD"}, 0, "ai.onnx.SpaceToDepth with mode CRD"),
+])
+def test_positions_and_layouts_that_the_engine_lacks(opset, op, attributes, n_past, said, tmp_path):
+    """The engine takes a query for one at the first key, sees every key, and has one order of channels."""
+    path = tmp_path / "model.onnx"
+    past = [numpy_helper.from_array(np.ones((1, 2, n_past, 6), np.float32), name) for name in ("k", "v")] if n_past else []
+    inputs = ["x", "x", "x", *(["", "k", "v"] if n_past else [])] if op == "Attention" else ["x"]
+    outputs = ["y", *(["present_k", "present_v"] if n_past else [])]
+    graph = helper.make_graph(
+        [helper.make_node(op, inputs, outputs, name="last", **attributes)], "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2, 4, 6])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], past)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10), path)
+    np.save(tmp_path / "x.npy", np.ones((2, 2, 4, 6), np.float32))
+    done = subprocess.run([MQQ, "eval", path, "--data", tmp_path / "x.npy"], capture_output=True, text=True)
+    assert done.returncode == 1 and f"cannot run these operators: {said}" in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])
 @pytest.mark.parametrize(("pads", "axes"), [
     ([0, 0, 2, 1, 0, 0, 1, 3], None), ([0, 0, -1, 2, 0, 0, 1, -2], None), ([0, -1, 0, -2, 0, 1, 0, 0], None), ([-2, 3], [-1]),

@@ -1,6 +1,7 @@
 //! Values of an image at given positions.
 //!
-//! The pixels of a position and their weights are found once for all channels.
+//! The pixels of a position and their weights are found once for all channels. Cubic sampling with border padding is taken
+//! over because the engine limits its coordinates (tract 0.23.9), as ONNX Runtime does not.
 //!
 //! Source: ONNX `GridSample`.
 
@@ -8,7 +9,7 @@ use super::{OpKernel, Replacement, TakenOver, replaced_by};
 use tract_onnx::tract_core::ops::nn::{GridSample, InterpolationMode, PaddingMode};
 use tract_onnx::tract_hir::internal::*;
 
-/// Grid sampling of float32, nearest or linear, along up to three axes.
+/// Grid sampling of float32, nearest or linear, along up to three axes; cubic with border padding along two.
 pub const KERNEL: OpKernel = OpKernel { name: "grid sampling", op: taken_over };
 
 /// Maximum number of sampled axes.
@@ -30,14 +31,31 @@ fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
     let (x, grid) = (model.outlet_fact(node.inputs[0])?, model.outlet_fact(node.inputs[1])?);
     let is_float = [x, grid].iter().all(|fact| fact.datum_type == DatumType::F32);
     let has_pixels = x.shape.as_concrete().is_some_and(|shape| !shape.contains(&0));
-    let is_taken =
-        is_float && has_pixels && (3..=MAX_AXES + 2).contains(&x.rank()) && op.mode != InterpolationMode::Bicubic;
+    let is_taken = is_float
+        && has_pixels
+        && match op.mode {
+            InterpolationMode::Bicubic => op.padding_mode == PaddingMode::Border && x.rank() == 4,
+            _ => (3..=MAX_AXES + 2).contains(&x.rank()),
+        };
     Ok(is_taken.then(|| replaced_by(GridSampleOp(op.clone()))))
 }
 
 impl GridSampleOp {
     fn is_nearest(&self) -> bool {
         self.0.mode == InterpolationMode::Nearest
+    }
+
+    fn is_cubic(&self) -> bool {
+        self.0.mode == InterpolationMode::Bicubic
+    }
+
+    /// Returns the number of pixels of an axis that contribute to a value.
+    fn taps_per_axis(&self) -> usize {
+        match self.0.mode {
+            InterpolationMode::Nearest => 1,
+            InterpolationMode::Bilinear => 2,
+            InterpolationMode::Bicubic => 4,
+        }
     }
 
     /// Returns the first and the last coordinate of an axis of `size` pixels.
@@ -81,7 +99,7 @@ impl GridSampleOp {
             let (first, last) = self.ends(size);
             *coordinate < first || *coordinate > last
         };
-        if coordinates.iter().zip(sizes).any(is_outside) {
+        if !self.is_cubic() && coordinates.iter().zip(sizes).any(is_outside) {
             for (coordinate, &size) in coordinates.iter_mut().zip(sizes) {
                 *coordinate = match self.0.padding_mode {
                     PaddingMode::Zeros => *coordinate,
@@ -92,19 +110,40 @@ impl GridSampleOp {
         }
         let outside = sizes.iter().product();
         for (corner, tap) in taps.iter_mut().enumerate() {
-            let (mut at, mut weight) = (Some(0), 1.0);
-            for (axis, (&coordinate, &size)) in coordinates.iter().zip(sizes).enumerate() {
-                let pixel = if self.is_nearest() { coordinate as i64 } else { coordinate.floor() as i64 };
-                let next = pixel.saturating_add(1);
-                let is_next = corner >> axis & 1 == 1;
-                if !self.is_nearest() {
-                    weight *= if is_next { coordinate - pixel as f32 } else { next as f32 - coordinate };
-                }
-                let index = self.index(if is_next { next } else { pixel }, size);
-                at = at.zip(index).map(|(at, index)| at * size + index);
+            let (mut at, mut weight, mut corner) = (Some(0), 1.0, corner);
+            for (&coordinate, &size) in coordinates.iter().zip(sizes) {
+                let step = corner % self.taps_per_axis();
+                corner /= self.taps_per_axis();
+                let low = if self.is_nearest() { coordinate as i64 } else { coordinate.floor() as i64 };
+                let next = low.saturating_add(1);
+                let (of_axis, pixel) = match (&self.0.mode, step) {
+                    (InterpolationMode::Nearest, _) => (1.0, low),
+                    (InterpolationMode::Bilinear, 0) => (next as f32 - coordinate, low),
+                    (InterpolationMode::Bilinear, _) => (coordinate - low as f32, next),
+                    (InterpolationMode::Bicubic, _) => {
+                        (cubic_weight(coordinate - low as f32, step), low.saturating_add(step as i64 - 1))
+                    }
+                };
+                weight *= of_axis;
+                at = at.zip(self.index(pixel, size)).map(|(at, index)| at * size + index);
             }
             *tap = Tap { at: at.unwrap_or(outside), weight };
         }
+    }
+}
+
+/// Returns the weight of pixel `step` of four, where the coordinate is `beyond` the second, 0 to 1.
+///
+/// Source: ONNX Runtime, `core/providers/cpu/tensor/grid_sample.cc`.
+fn cubic_weight(beyond: f32, step: usize) -> f32 {
+    const A: f32 = -0.75;
+    let near = |x: f32| ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0;
+    let far = |x: f32| ((A * x - 5.0 * A) * x + 8.0 * A) * x - 4.0 * A;
+    match step {
+        0 => far(beyond + 1.0),
+        1 => near(beyond),
+        2 => near(1.0 - beyond),
+        _ => far(2.0 - beyond),
     }
 }
 
@@ -141,7 +180,7 @@ impl Replacement for GridSampleOp {
         };
         let shape: TVec<usize> = [*n, *channels].iter().chain(positions).copied().collect();
         let (n_pixels, n_positions) = (sizes.iter().product::<usize>(), positions.iter().product::<usize>());
-        let n_taps = if self.is_nearest() { 1 } else { 1 << sizes.len() };
+        let n_taps = self.taps_per_axis().pow(sizes.len() as u32);
         let mut y = Tensor::zero::<f32>(&shape)?;
         if n_positions == 0 {
             return Ok(tvec!(y.into_tvalue()));
@@ -162,7 +201,8 @@ impl Replacement for GridSampleOp {
                     1 => sample::<1>(&plane, &taps, y),
                     2 => sample::<2>(&plane, &taps, y),
                     4 => sample::<4>(&plane, &taps, y),
-                    _ => sample::<8>(&plane, &taps, y),
+                    8 => sample::<8>(&plane, &taps, y),
+                    _ => sample::<16>(&plane, &taps, y),
                 }
             }
         }
