@@ -209,17 +209,24 @@ const MAX_LINE: usize = 10_000;
 /// Returns a line that is safe to print even with names from untrusted files. Characters that control the terminal or
 /// the writing direction are escaped (`\u{1b}`, `\n`). Long words and lines get an ellipsis in their middle.
 pub fn printable(line: &str) -> Cow<'_, str> {
-    let is_short = line.len() <= MAX_WORD;
-    if is_short && !line.chars().any(is_unprintable) {
-        return Cow::Borrowed(line);
+    let line = brief(line);
+    if !line.chars().any(is_unprintable) {
+        return line;
     }
-    let words = line.split(' ').map(|word| shortened(word, MAX_WORD));
-    let line = words.collect::<Vec<_>>().join(" ");
     let spelled = |c: char| match is_unprintable(c) {
         true => c.escape_debug().to_string(),
         false => c.to_string(),
     };
-    Cow::Owned(shortened(&line, MAX_LINE).chars().map(spelled).collect())
+    Cow::Owned(line.chars().map(spelled).collect())
+}
+
+/// Returns a line in which long words, and the line if it is long, have an ellipsis in their middle.
+pub fn brief(line: &str) -> Cow<'_, str> {
+    if line.len() <= MAX_WORD {
+        return Cow::Borrowed(line);
+    }
+    let words = line.split(' ').map(|word| shortened(word, MAX_WORD));
+    Cow::Owned(shortened(&words.collect::<Vec<_>>().join(" "), MAX_LINE).into_owned())
 }
 
 /// Whether a character controls the terminal or the writing direction, or is invisible.
@@ -402,6 +409,7 @@ fn expected_words(expected: &str) -> Cow<'_, str> {
         "a string" | "a borrowed string" | "path string" => "text",
         "a sequence" => "a list",
         "a map" => "keys with values",
+        "field identifier" => "keys with values",
         _ if expected.starts_with("struct ") => "keys with values",
         _ if expected.starts_with("fewer elements") => "fewer",
         _ if expected.starts_with("enum ") || expected == "variant identifier" => "a name",

@@ -69,6 +69,7 @@ fn errors_of_the_system_are_in_plain_words() {
 #[test]
 fn words_of_the_readers_are_plain() {
     for (message, expected) in [
+        ("invalid type: sequence, expected field identifier", "found a list, expected keys with values"),
         (
             "invalid type: integer `1`, expected struct A at line 3 column 4",
             "line 3, column 4: found `1`, expected keys with values",

@@ -225,6 +225,7 @@ fn values_are_set_after_switches() {
         ("ops.Nothing=null", "`Nothing`, but the table has no such key"),
         ("name.deeper=1", "no keys"),
         ("types.act8={", "is not valid YAML"),
+        ("min_opset=18446744073709551616", "found `18446744073709551616`, expected a smaller number"),
         ("=3", "unknown key"),
         ("ops.Conv.weight.axis=99", "ops.Conv.weight.axis: 99, expected -5 to 4"),
         ("ops.Gemm.weight.axis=-3", "ops.Gemm.weight.axis: -3, expected -2 to 1"),

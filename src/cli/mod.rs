@@ -37,7 +37,7 @@ mod zoo_gates;
 mod zoo_process;
 
 use crate::data;
-use crate::diag::{Exit, WithHint, hint_or_general, is_near, place_of, quoted, set_command, text_of};
+use crate::diag::{Exit, WithHint, brief, hint_or_general, is_near, place_of, quoted, set_command, text_of};
 use crate::guard;
 use anyhow::Context;
 use clap::builder::StyledStr;
@@ -49,6 +49,7 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
+use std::thread::Builder;
 
 const FIRST_STEPS: &str = "\
 First steps:
@@ -118,6 +119,20 @@ enum Command {
 pub fn main() -> ExitCode {
     CompleteEnv::with_factory(Cli::command).var(complete::VARIABLE).complete();
     guard::install(|message, hint| print_failed(&anyhow::anyhow!("{message}").hint(hint)));
+    // Threads inherit the signals that the guard has blocked, so it comes first.
+    let thread = Builder::new().name("main".to_string()).stack_size(STACK).spawn(parse_and_run);
+    match thread {
+        // Panics are caught and reported where they arise.
+        Ok(thread) => thread.join().unwrap_or(ExitCode::FAILURE),
+        // The system refuses further threads.
+        Err(_) => parse_and_run(),
+    }
+}
+
+/// Size of the stack in bytes. That of the first thread is the limit of `ulimit -s`.
+const STACK: usize = 8 << 20;
+
+fn parse_and_run() -> ExitCode {
     let command = std::env::args_os().nth(1).filter(|name| Cli::command().find_subcommand(name).is_some());
     command.iter().for_each(|name| set_command(&name.to_string_lossy()));
     let exit = match Cli::try_parse() {
@@ -301,7 +316,8 @@ impl ErrorReport {
     fn of(error: &anyhow::Error) -> ErrorReport {
         let text = text_of(error);
         let hint = Some(hint_or_general(error));
-        ErrorReport { place: place_of(&text).map(str::to_string), hint, error: text }
+        let place = place_of(&text).map(|place| brief(place).into_owned());
+        ErrorReport { place, hint, error: brief(&text).into_owned() }
     }
 }
 

@@ -264,8 +264,9 @@ pub struct ShapeArgs {
 impl ShapeArgs {
     /// Returns the shapes by input name.
     pub fn resolve(&self) -> Result<Shapes> {
-        let dims =
-            |text: &str| text.split('x').map(|dim| dim.parse().ok().filter(|&n| n > 0)).collect::<Option<Vec<usize>>>();
+        // ONNX writes a size in 63 bits.
+        let size = |dim: &str| dim.parse().ok().filter(|&n: &i64| n > 0).and_then(|n| usize::try_from(n).ok());
+        let dims = |text: &str| text.split('x').map(size).collect::<Option<Vec<usize>>>();
         by_name("--shape", &self.shapes, dims, ("an input", "input=1x3x224x224"))
     }
 }

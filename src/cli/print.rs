@@ -3,7 +3,7 @@
 //! If the reader closes the pipe (`mqq backends | head -1`), later text is dropped, the command continues, and its exit
 //! code is unchanged. Other write errors, such as a full disk, turn [`Exit::Done`] into [`Exit::Failed`] at the end.
 
-use crate::diag::{Exit, escaped, explain_with_hint, is_unprintable, printable, text_of};
+use crate::diag::{Exit, escaped, explain_with_hint, is_unprintable, printable};
 use crate::metrics::{AGREEMENT, Metric, MissedGate};
 use crate::progress::Tick;
 use crate::report::JsonObject;
@@ -124,7 +124,7 @@ pub fn finish(exit: Exit) -> Exit {
     let mut exit = exit;
     for stream in [&STDOUT, &STDERR].into_iter().filter(failed) {
         if let Some(error) = stream.ended.get() {
-            err!("error: {}", text_of(&anyhow::anyhow!("{}: {error}", stream.name)));
+            self::error(&anyhow::anyhow!("{}: {error}", stream.name));
         }
         if exit == Exit::Done {
             exit = Exit::Failed;

@@ -68,14 +68,24 @@ pub fn check_outputs(written: &[RunFile], read: impl FnOnce(&mut dyn FnMut(RunFi
         let folder = folder_of(&output.path);
         made.make(folder).with_context(|| format!("`{}`", folder.display()))?;
     }
-    let target = |output: &RunFile| target_of(&output.path);
-    let targets: Vec<PathBuf> = written.iter().map(target).collect::<Result<_>>()?;
-    let folders: BTreeSet<&Path> = targets.iter().map(|target| folder_of(target)).collect();
+    let mut folders = BTreeSet::new();
+    for output in written {
+        let folder = folder_of(&target_of(&output.path)?).to_path_buf();
+        ensure!(
+            folder.exists(),
+            anyhow!("`{}`: is a link into `{}`, which does not exist", output.path.display(), folder.display())
+                .hint(HINT_LINK)
+        );
+        folders.insert(folder);
+    }
     for folder in folders {
-        temporary_in(folder, None).with_context(|| format!("`{}`: the folder cannot be written", folder.display()))?;
+        temporary_in(&folder, None).with_context(|| format!("`{}`: the folder cannot be written", folder.display()))?;
     }
     Ok(made)
 }
+
+/// The hint for a link that leads nowhere.
+const HINT_LINK: &str = "make the folder that the link names, or remove the link";
 
 /// Folders that a run has created. On drop, folders that are still empty are removed.
 #[must_use]
@@ -83,6 +93,10 @@ pub struct MadeFolders(Vec<PathBuf>);
 
 impl MadeFolders {
     fn make(&mut self, folder: &Path) -> Result<()> {
+        let is_broken = |ancestor: &&Path| ancestor.is_symlink() && !ancestor.exists();
+        if let Some(link) = folder.ancestors().find(is_broken) {
+            return Err(anyhow!("`{}` is a link to a folder that does not exist", link.display()).hint(HINT_LINK));
+        }
         let missing: Vec<&Path> = folder.ancestors().take_while(|ancestor| !ancestor.exists()).collect();
         self.0.extend(missing.into_iter().rev().filter(|ancestor| !ancestor.as_os_str().is_empty()).map(PathBuf::from));
         Ok(std::fs::create_dir_all(folder)?)

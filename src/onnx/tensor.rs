@@ -27,7 +27,7 @@ pub fn decode(bytes: Bytes) -> Result<TensorProto> {
 /// If a dimension is negative, or the values do not fit in memory.
 pub fn shape(tensor: &TensorProto) -> Result<Vec<usize>> {
     let dims = &tensor.dims;
-    let shape: Result<Vec<usize>, _> = dims.iter().map(|&dim| usize::try_from(dim)).collect();
+    let shape: Option<Vec<usize>> = dims.iter().map(|&dim| usize::try_from(dim).ok()).collect();
     let shape = shape.with_context(|| format!("shape is {dims:?}, expected no negative number"))?;
     let n_values = shape.iter().try_fold(1usize, |n, &dim| n.checked_mul(dim));
     ensure!(n_values.is_some_and(|n| n <= isize::MAX as usize / 8), "shape is {dims:?}, too large to hold in memory");

@@ -3,8 +3,8 @@
 use super::layers::Layers;
 use super::table_error::{TableError, table_error};
 use super::{Catalog, Scheme, check};
-use crate::diag::{WithHint, key_and_words, none_of, suggesting};
-use anyhow::{Context, Result, bail};
+use crate::diag::{WithHint, in_plain_words, key_and_words, none_of, suggesting};
+use anyhow::{Context, Result, anyhow, bail};
 use serde_yaml::Value;
 use std::path::PathBuf;
 
@@ -97,7 +97,10 @@ fn changed(
 
 fn apply_set(table: &mut Value, set: &str, absent: RemovalOfMissingKey) -> Result<()> {
     let (path, value) = set.split_once('=').context("expected KEY=VALUE, for instance types.act8.bits=4")?;
-    let value: Value = serde_yaml::from_str(value).with_context(|| format!("`{value}` is not valid YAML"))?;
+    let value: Value = serde_yaml::from_str(value).map_err(|error| {
+        let text = error.to_string();
+        anyhow!("`{value}` is not valid YAML: {}", in_plain_words(text.split(" at line ").next().unwrap_or_default()))
+    })?;
     let steps: Vec<&str> = path.split('.').collect();
     let Some((last, through)) = steps.split_last() else { return Ok(()) };
     let mut here = table;
