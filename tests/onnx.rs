@@ -10,6 +10,7 @@ use mqq::onnx::proto::{
     AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, ValueInfoProto,
 };
 use mqq::onnx::tensor::{DataType, f32_values, from_f32, from_integers, i64_values, shape};
+use mqq::onnx::value_info::ValueInfos;
 use prost::Message;
 use tempfile::TempDir;
 
@@ -334,5 +335,40 @@ fn a_file_of_another_kind_is_named() {
         let error = onnx::load(&path).unwrap_err();
         let (text, hint) = (format!("{error:#}"), mqq::diag::hint_of(&error));
         assert!(text.contains(expected) && !hint.is_empty(), "{text}: {hint}");
+    }
+}
+
+/// A type that is wrong would make a Cast behind it look like a copy, which preparation removes.
+#[test]
+fn types_follow_from_operators_and_attributes() {
+    let mut g = GraphBuilder::new(17);
+    g.input("x", &[4, 64]);
+    g.tensor(mqq::onnx::tensor::from_i64("ids", &[1], &[0]).unwrap());
+    g.op_with("Multinomial", &["x"], "drawn", &[]);
+    g.op_with("EyeLike", &["x"], "eye", &[("dtype", Attr::Int(7))]);
+    g.op_with("Bernoulli", &["x"], "coins", &[]);
+    g.op_with("HannWindow", &["ids"], "window", &[]);
+    g.op_with("CastLike", &["x", "ids"], "like", &[]);
+    g.op_with("Unique", &["x"], "unique", &[]);
+    g.also_makes("places");
+    g.op_with("OptionalGetElement", &["optional"], "element", &[]);
+    g.op_with("Gather", &["element", "ids"], "part", &[]);
+    g.op_with("Add", &["element", "x"], "sum", &[]);
+    let model = g.output("sum").build();
+    let types = ValueInfos::of_model(&model);
+    let [float, int32, int64] = [DataType::Float, DataType::Int32, DataType::Int64].map(|it| Some(it as i32));
+    for (name, expected) in [
+        ("drawn", int32),
+        ("eye", int64),
+        ("coins", float),
+        ("window", float),
+        ("like", int64),
+        ("unique", float),
+        ("places", int64),
+        ("element", None),
+        ("part", None),
+        ("sum", float),
+    ] {
+        assert_eq!(types.data_type(name), expected, "{name}");
     }
 }

@@ -1,7 +1,8 @@
 //! Element types and shapes of tensors, as far as they are known without a run of the model.
 
 use super::graph::activations;
-use super::proto::{GraphProto, ModelProto, ValueInfoProto};
+use super::node::plain_domain;
+use super::proto::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
 use super::tensor::{self, DataType};
 use std::collections::BTreeMap;
 
@@ -12,6 +13,31 @@ pub struct ValueInfo {
     pub data_type: Option<i32>,
     /// Dimensions, outermost first, where all are known.
     pub shape: Option<Vec<usize>>,
+}
+
+/// Operators whose outputs have the type of any input.
+const OF_ONE_TYPE: &[&str] = &[
+    "Add", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Clip", "Concat", "Conv", "ConvTranspose",
+    "DeformConv", "Div", "Einsum", "Gemm", "GroupNormalization", "InstanceNormalization", "LayerNormalization",
+    "MatMul", "Max", "Mean", "Min", "Mod", "Mul", "PRelu", "Range", "Sub", "Sum",
+];
+/// Operators whose outputs have types that do not follow from their inputs' types, or are no tensors.
+const OF_OTHER_KINDS: &[&str] = &[
+    "If", "Loop", "Scan", "SequenceAt", "SequenceConstruct", "SequenceInsert", "SequenceErase", "SequenceMap",
+    "SequenceEmpty", "SplitToSequence", "ConcatFromSequence", "Optional", "OptionalGetElement", "OptionalHasElement",
+    "ImageDecoder", "RegexFullMatch", "StringSplit",
+];
+
+const FLOATS: [i32; 3] = [DataType::Float as i32, DataType::Float16 as i32, DataType::Bfloat16 as i32];
+
+/// Whether a node's output has the type of its first input. Operators of other domains may give numbers for labels, or
+/// floats for integers.
+fn is_kept(node: &NodeProto, of_input: i32) -> bool {
+    match plain_domain(node.domain()) {
+        "" => true,
+        "com.microsoft" => node.op_type().starts_with("QLinear") || FLOATS.contains(&of_input),
+        _ => false,
+    }
 }
 
 /// Element types and shapes of tensors, by name.
@@ -97,6 +123,7 @@ impl ValueInfos {
                     self.by_name.get(name).and_then(|value_info| value_info.data_type)
                 };
                 let attribute = |name: &str| node.attribute.iter().find(|a| a.name() == name);
+                let named = |name: &str| attribute(name).map(|a| a.i() as i32).filter(|&named| named != 0);
                 let data_type = match (node.op_type(), slot) {
                     ("Shape" | "Size" | "NonZero" | "ArgMax" | "ArgMin" | "NonMaxSuppression", _) | ("TopK", 1) => {
                         Some(DataType::Int64 as i32)
@@ -107,13 +134,26 @@ impl ValueInfos {
                         | "IsNaN" | "IsInf",
                         _,
                     ) => Some(DataType::Bool as i32),
-                    ("Cast", _) => attribute("to").map(|a| a.i() as i32),
+                    ("Cast" | "BitCast", _) => named("to"),
+                    ("CastLike", _) => of_input(1),
+                    ("Multinomial", _) => named("dtype").or(Some(DataType::Int32 as i32)),
+                    ("RandomNormal" | "RandomUniform", _) => named("dtype").or(Some(DataType::Float as i32)),
+                    ("RandomNormalLike" | "RandomUniformLike" | "Bernoulli" | "EyeLike", _) => {
+                        named("dtype").or_else(|| of_input(0))
+                    }
+                    ("BlackmanWindow" | "HammingWindow" | "HannWindow" | "MelWeightMatrix", _) => {
+                        named("output_datatype").or(Some(DataType::Float as i32))
+                    }
+                    ("ConvInteger" | "MatMulInteger", _) => Some(DataType::Int32 as i32),
+                    ("QLinearConv" | "QLinearMatMul", _) => of_input(7),
+                    ("SequenceLength", _) | ("Unique", 1..) => Some(DataType::Int64 as i32),
+                    ("TfIdfVectorizer", _) => Some(DataType::Float as i32),
                     ("ConstantOfShape", _) => Some(
                         attribute("value").and_then(|a| a.t.as_ref()).map_or(DataType::Float as i32, |t| t.data_type()),
                     ),
                     ("Constant", _) => attribute("value").and_then(|a| a.t.as_ref()).map(|t| t.data_type()),
                     ("QuantizeLinear", _) => {
-                        let named = attribute("output_dtype").map(|a| a.i() as i32).filter(|&named| named != 0);
+                        let named = named("output_dtype");
                         match node.input.get(2).filter(|zero_point| !zero_point.is_empty()) {
                             Some(_) => of_input(2),
                             None => named.or(Some(DataType::Uint8 as i32)),
@@ -121,15 +161,17 @@ impl ValueInfos {
                     }
                     ("DynamicQuantizeLinear", 0 | 2) => Some(DataType::Uint8 as i32),
                     // The type of the scale.
-                    ("DequantizeLinear", _) => of_input(1),
+                    ("DequantizeLinear", _) => named("output_dtype").or_else(|| of_input(1)),
                     ("Where", _) => of_input(1).or_else(|| of_input(2)),
                     ("OneHot", _) => of_input(2),
                     // The first inputs are ids, the third is the embedding table.
                     ("EmbedLayerNormalization", 0) => of_input(2),
                     ("EmbedLayerNormalization", 1) => Some(DataType::Int32 as i32),
                     ("Dropout", 1) => Some(DataType::Bool as i32),
-                    ("If" | "Loop" | "Scan" | "SequenceAt" | "Optional", _) => None,
-                    _ => (0..node.input.len()).find_map(of_input),
+                    ("RMSNormalization", _) => of_input(1).or_else(|| of_input(0)),
+                    (op, _) if OF_OTHER_KINDS.contains(&op) => None,
+                    (op, _) if OF_ONE_TYPE.contains(&op) => (0..node.input.len()).find_map(of_input),
+                    _ => of_input(0).filter(|&of_input| is_kept(node, of_input)),
                 };
                 self.insert(output, ValueInfo { data_type, shape: None });
             }
