@@ -75,15 +75,15 @@ $(RUNTIMES)/ready: tests/requirements.txt tests/requirements-runtimes.txt tests/
 		-r tests/requirements-runtimes-no-deps.txt
 	touch $@
 
-# Hostile models, data, tables and faults, by seed; a small share of it is part of test-python.
+# Hostile models, data, texts, options and faults, by seed; a small share of it is part of test-python.
 test-hostile: $(VENV)/ready
 	$(BUILD)
 	$(VENV)/bin/python tests/hostile/trials.py $(MQQ)
 
-# 200 trials of each fault: kills, limits of memory, files and threads, full disks, renames that fail, two runs at once.
+# 100 trials of each fault: kills, limits of memory, files and threads, full disks, renames that fail, two runs at once.
 test-faults: $(VENV)/ready
 	$(BUILD)
-	$(VENV)/bin/python tests/hostile/trials.py $(MQQ) --only faults --trials 14700
+	$(VENV)/bin/python tests/hostile/trials.py $(MQQ) --only faults --trials 19000
 
 # Each fuzz target for a minute, with coverage; the first build takes twenty minutes, as the engine is instrumented, too.
 fuzz: $(TOOLS)/bin/cargo-fuzz
