@@ -75,9 +75,12 @@ struct Wording {
     earlier: &'static [&'static str],
 }
 
+/// A count, and the change that it becomes.
+type CountedChange = (usize, fn(usize) -> Change);
+
 impl Change {
     /// Returns the changes whose count is not 0.
-    pub(super) fn counted<const N: usize>(counts: [(usize, fn(usize) -> Change); N]) -> Vec<Change> {
+    pub(super) fn counted<const N: usize>(counts: [CountedChange; N]) -> Vec<Change> {
         counts.into_iter().filter(|(n, _)| *n > 0).map(|(n, of)| of(n)).collect()
     }
 

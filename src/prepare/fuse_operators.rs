@@ -39,13 +39,12 @@ pub fn fuse_operators(model: &mut ModelProto) -> Result<Vec<Change>> {
         };
         (0..graph.node.len()).filter_map(of_node).collect()
     };
-    if fused.is_empty() {
-        return Ok(Vec::new());
-    }
     let n_fused = fused.len();
     fused.into_iter().for_each(|(node_idx, node)| graph.node[node_idx] = node);
-    drop_dead_nodes(graph);
-    Ok(vec![Change::FusedOperators(n_fused)])
+    if n_fused > 0 {
+        drop_dead_nodes(graph);
+    }
+    Ok(Change::counted([(n_fused, Change::FusedOperators)]))
 }
 
 /// Returns the Gelu that replaces the last node of a GELU around the Erf at `erf_idx`, with the position of that node.
