@@ -55,8 +55,8 @@ pub const BUILT_IN: &[(&str, &str)] = heads![
     "yolox", "yolox-decoded", "yolov5", "yolov8", "yolov8-pose", "yolov8-seg", "yolo-nms", "yolov3", "yolov5-raw",
     "centernet", "centernet-logits", "corners", "ppyoloe", "ssd", "ultraface", "yunet", "scrfd", "st-ssd", "retina",
     "fcos", "ltrb-dfl", "detr", "detr-logits", "detr-softmax", "efficient-nms", "class-scores", "token-scores",
-    "argmax", "argmax-last", "mask", "mask-logits", "embedding", "picture", "picture-255", "map", "heatmap", "simcc",
-    "points", "points-normalized", "points-flat", "points-flat-3", "points-flat-normalized",
+    "argmax", "argmax-last", "mask", "mask-logits", "embedding", "picture", "picture-255", "map", "map-flat",
+    "heatmap", "simcc", "points", "points-normalized", "points-flat", "points-flat-3", "points-flat-normalized",
     "points-flat-3-normalized", "ctc", "ctc-last",
 ];
 

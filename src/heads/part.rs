@@ -56,6 +56,9 @@ pub struct OutputPart {
     /// The axis of the columns, counted with the batch, or from the end if it is below 0. Default: the last axis; an
     /// output with one axis beside the batch has one column.
     pub axis: Option<i64>,
+    /// Whether no axis counts columns: each value is a row of one column.
+    #[serde(default)]
+    pub one_column: bool,
     /// The first column and the column behind the last, or only the first. Default: all columns.
     pub columns: Option<Vec<usize>>,
     /// Number of rows of each cell of a map. Their columns follow each other along the axis of the columns, or the rows
@@ -217,6 +220,7 @@ impl OutputPart {
         let dims = &output.shape[n_batch..];
         let per_cell = self.per_cell.map_or(1, NonZeroUsize::get);
         let (in_cell, columns) = match self.axis {
+            _ if self.one_column => (None, None),
             None if self.per_cell.is_some() => {
                 let has_length = |other: &&OutputView, axis: usize| {
                     other.shape.len() == output.shape.len() && other.shape[n_batch + axis] == dims[axis]

@@ -43,6 +43,8 @@ const MANY_ROWS: usize = 100;
 /// Least ratio of the roughness along the last axis to that along so many rows at which the last axis has the channels.
 /// Along the positions of a signal with its channels first, values are smoother.
 const ROUGH_ENOUGH: f64 = 0.5;
+/// Least length of both axes of an output [N, height, width] that is a picture if it is smooth along both.
+const LEAST_SIDE: usize = 32;
 /// Least share of the variance that the means along a smooth channel axis explain.
 const LEAST_EXPLAINED: f64 = 0.1;
 
@@ -162,8 +164,12 @@ fn axis_of(samples: &[Shaped]) -> Option<usize> {
         }
     }
     if shape.len() > 2 && roughness < SMOOTH {
-        // This is a picture of one channel, which is first or last. Its rows may differ, as in a depth map.
-        if shape.len() > 3 && axes.len() > 1 && [shape[1], shape[shape.len() - 1]].contains(&1) {
+        // This is a picture of one channel, which is first or last or has no axis. Its rows may differ, as in a depth map.
+        let is_one_channel = match shape {
+            [_, height, width] => *height.min(width) >= LEAST_SIDE,
+            _ => axes.len() > 1 && [shape[1], shape[shape.len() - 1]].contains(&1),
+        };
+        if is_one_channel {
             return None;
         }
         let means = slice_means(samples, axis);

@@ -169,6 +169,9 @@ fn a_smooth_map_without_structure_along_an_axis_is_one_channel() {
     // The means of the rows say nearly all of it.
     let rows = values([1, 16, 16], |[_, y, x]| y as f32 + 0.01 * x as f32);
     assert_eq!(channel_axis(&[1, 16, 16], &[&rows]), Some(1));
+    // A depth map without an axis of channels is larger.
+    let depth: Vec<f32> = (0..1024u16).map(|i| f32::from(i / 32) + 0.1 * f32::from(i % 32)).collect();
+    assert_eq!(channel_axis(&[1, 32, 32], &[&depth]), None);
     // Not smooth.
     let turn = std::f32::consts::TAU / 8.0;
     let steep = values([1, 16, 16], |[_, y, x]| (turn * (x + y) as f32).cos());

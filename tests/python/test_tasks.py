@@ -791,7 +791,7 @@ def ssim(a, b, peak, side=7):
     return ((2 * ma * mb + c1) * (2 * both + c2) / ((ma**2 + mb**2 + c1) * (va + vb + c2))).mean()
 
 
-@pytest.mark.parametrize("head, peak, n_channels", [("picture", 1, 1), ("picture", 1, 3), ("picture-255", 255, 3), ("map", None, 2)])
+@pytest.mark.parametrize("head, peak, n_channels", [("picture", 1, 1), ("picture", 1, 3), ("picture-255", 255, 3), ("map", None, 2), ("map-flat", None, 1)])
 def test_maps_and_pictures(head, peak, n_channels, tmp_path):
     rng = np.random.default_rng(2)
     maps = rng.uniform(0.05, 0.9, (4, n_channels, 11, 14)) * (peak or 1) - (0 if peak else 3)
@@ -804,6 +804,8 @@ def test_maps_and_pictures(head, peak, n_channels, tmp_path):
         each = [ssim(a, b, peak) for x, y in zip(maps, found) for a, b in zip(x, y)]
         expected["ssim"] = pytest.approx(np.mean(each), abs=1e-9)
         assert 0.3 < np.mean(each) < 0.99
+    if head == "map-flat":
+        maps, found = maps[:, 0], found[:, 0]
     assert figures(tmp_path, {"o": maps}, {"o": found}, "--task", "map") == (head, expected)
 
 
