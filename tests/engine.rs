@@ -26,8 +26,7 @@ fn pair(shape: &[i64], scales: &[f32], zero_points: &[i32]) -> ModelProto {
     g.input("x", shape);
     g.values("scale", &dims(scales.len()), scales);
     g.tensor(tensor::from_integers("zero", DataType::Uint4, &dims(zero_points.len()), zero_points).unwrap());
-    g.op("QuantizeLinear", &["x", "scale", "zero"], "q");
-    g.op("DequantizeLinear", &["q", "scale", "zero"], "y");
+    g.ops("q = QuantizeLinear x scale zero; y = DequantizeLinear q scale zero");
     g.output("y");
     g.build()
 }
@@ -54,8 +53,7 @@ fn the_lowest_integer_of_32_bits_less_its_zero_point_does_not_wrap() {
     g.tensor(tensor::from_integers("q", DataType::Int32, &[1], &[i32::MIN]).unwrap());
     g.values("scale", &[], &[1.0]);
     g.tensor(tensor::from_integers("zero", DataType::Int32, &[], &[1]).unwrap());
-    g.op("DequantizeLinear", &["q", "scale", "zero"], "w");
-    g.op("Add", &["x", "w"], "y");
+    g.ops("w = DequantizeLinear q scale zero; y = Add x w");
     g.output("y");
     assert!(run(&g.build(), &[0.0]).unwrap()[0] < -2e9);
 }
@@ -64,8 +62,7 @@ fn the_lowest_integer_of_32_bits_less_its_zero_point_does_not_wrap() {
 fn a_panic_in_a_run_becomes_an_error() {
     let mut g = GraphBuilder::new(13);
     g.input("x", &[2]);
-    g.op("Relu", &["x"], "a");
-    g.op("Neg", &["a"], "y");
+    g.ops("a = Relu x; y = Neg a");
     g.output("y");
     let engine = Parsed::new(&g.build(), &Shapes::new()).unwrap().build(&["a".to_string()]).unwrap();
     let x = Array { shape: vec![2], values: Values::F32(vec![1.0, -1.0]) };
@@ -79,8 +76,7 @@ fn a_panic_in_a_run_becomes_an_error() {
 fn equal_nodes_that_are_all_read_run() {
     let mut g = GraphBuilder::new(17);
     g.input("x", &[1, 1, 13]);
-    g.op("Flatten", &["x"], "a");
-    g.op("Flatten", &["x"], "b");
+    g.ops("a = Flatten x; b = Flatten x");
     for (name, value) in [("scale", 2.0), ("bias", 0.5), ("mean", 0.0), ("var", 1.0)] {
         g.values(name, &[13], &[value; 13]);
     }
@@ -248,8 +244,7 @@ fn many_masks_of_computed_positions_are_built_and_run() {
     g.tensor(tensor::from_i64("step", &[], &[1]).unwrap());
     g.op("Range", &["from", "n", "step"], "positions");
     g.op_with("Cast", &["positions"], "t0", &[("to", Attr::Int(1))]);
-    g.values("half", &[], &[0.5]);
-    g.values("none", &[], &[0.0]);
+    g.scalars(&[("half", 0.5), ("none", 0.0)]);
     let mut sum = "t0".to_string();
     for i in 0..16 {
         g.tensor(tensor::from_i64(&format!("k{i}"), &[], &[i]).unwrap());

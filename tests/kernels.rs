@@ -41,8 +41,7 @@ fn an_if_computes_the_branch_of_its_condition() {
     g.input("x", &[1, 3, 6, 6]);
     g.values("zero", &[], &[0.0]);
     g.op_with("ReduceSum", &["x"], "sum", &[("keepdims", Attr::Int(0))]);
-    g.op("Greater", &["sum", "zero"], "positive");
-    g.op("If", &["positive"], "y");
+    g.ops("positive = Greater sum zero; y = If positive");
     let mut model = g.output("y").build();
     let graph = model.graph.as_mut().unwrap();
     let node = graph.node.iter_mut().find(|node| node.op_type() == "If").unwrap();

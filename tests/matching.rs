@@ -29,8 +29,7 @@ fn float() -> ModelProto {
     g.conv("x", 3, 4, 3, 1, "conv");
     let [scale, bias, mean] = ["bn.scale", "bn.bias", "bn.mean"].map(|name| g.weight(name, &[4]));
     g.values("bn.var", &[4], &[1.0; 4]);
-    g.op("BatchNormalization", &["conv", &scale, &bias, &mean, "bn.var"], "bn");
-    g.op("Relu", &["bn"], "relu");
+    g.ops(&format!("bn = BatchNormalization conv {scale} {bias} {mean} bn.var; relu = Relu bn"));
     g.conv("relu", 4, 5, 3, 1, "y");
     g.output("y");
     g.build()
@@ -114,9 +113,7 @@ fn qoperators() -> ModelProto {
     g.tensor(from_integers("b", DataType::Int32, &[3], &[100, -200, 50]).unwrap());
     let attributes = [("pads", Attr::Ints(vec![0, 0, 1, 1]))];
     g.op_with("QLinearConv", &["xq", "s", "z", "w", "ws", "wz", "s", "z", "b"], "cq", &attributes);
-    g.op("QLinearAdd", &["xq", "s", "z", "cq", "s", "z", "s", "z"], "aq");
-    g.op("QLinearGlobalAveragePool", &["aq", "s", "z", "s", "z"], "pq");
-    g.op("DequantizeLinear", &["pq", "s", "z"], "y");
+    g.ops("aq = QLinearAdd xq s z cq s z s z; pq = QLinearGlobalAveragePool aq s z s z; y = DequantizeLinear pq s z");
     g.output("y");
     g.build()
 }
@@ -157,8 +154,7 @@ fn layers_on_their_own_read_the_float_tensors() {
     g.input("x", &[1, 3, 8, 8]);
     let w = g.weight("w", &[3, 3, 2, 2]);
     g.op_with("Conv", &["x", &w], "c", &[("pads", Attr::Ints(vec![0, 0, 1, 1]))]);
-    g.op("Add", &["x", "c"], "a");
-    g.op("GlobalAveragePool", &["a"], "y");
+    g.ops("a = Add x c; y = GlobalAveragePool a");
     g.output("y");
     let found = matching(&g.build(), &quantized).unwrap();
     assert!(found.unmatched.is_empty(), "{found:?}");

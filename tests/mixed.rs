@@ -341,9 +341,7 @@ fn with_one_bad_layer() -> ModelProto {
     let reach = |factor: f32| (0..16).map(|c| if c == 3 { factor } else { 1.0 }).collect::<Vec<f32>>();
     g.values("far", &[1, 16, 1, 1], &reach(400.0));
     g.values("near", &[1, 16, 1, 1], &reach(1.0 / 400.0));
-    g.op("Mul", &["a", "far"], "reaching");
-    g.op("Sigmoid", &["reaching"], "gate");
-    g.op("Mul", &["reaching", "gate"], "gated");
+    g.ops("reaching = Mul a far; gate = Sigmoid reaching; gated = Mul reaching gate");
     g.conv("gated", 16, 16, 3, 16, "b");
     g.op("Mul", &["b", "near"], "back");
     g.conv("back", 16, 32, 3, 1, "c");
@@ -430,8 +428,7 @@ fn with_one_bad_gate() -> ModelProto {
     let weight: Vec<f32> =
         noise(8 * 8, 5).iter().enumerate().map(|(i, w)| if i / 8 == 3 { 400.0 * w } else { *w }).collect();
     g.values("weight", &[8, 8, 1, 1], &weight);
-    g.op("Conv", &["ra", "weight"], "b");
-    g.op("Sigmoid", &["b"], "gate");
+    g.ops("b = Conv ra weight; gate = Sigmoid b");
     g.conv("gate", 8, 16, 3, 1, "c");
     g.op("Relu", &["c"], "y");
     g.output("y").build()
@@ -458,9 +455,7 @@ fn broken_by_8_bits() -> ModelProto {
     g.input("x", &[1, 8, 12, 12]);
     g.conv("x", 8, 8, 3, 1, "a");
     g.values("offset", &[1, 1, 1, 1], &[2000.0]);
-    g.op("Relu", &["a"], "positive");
-    g.op("Add", &["positive", "offset"], "far");
-    g.op("Sub", &["far", "offset"], "back");
+    g.ops("positive = Relu a; far = Add positive offset; back = Sub far offset");
     g.conv("back", 8, 8, 3, 1, "y");
     g.output("y").build()
 }

@@ -41,10 +41,7 @@ fn other_constants_of_a_product_than_a_matrix_on_the_right_have_one_scale() {
     g.weight("batch", &[2, 32, 32]);
     g.weight("left", &[32, 32]);
     g.weight("vector", &[32]);
-    g.op("MatMul", &["x", "matrix"], "a");
-    g.op("MatMul", &["a", "batch"], "b");
-    g.op("MatMul", &["left", "b"], "c");
-    g.op("MatMul", &["c", "vector"], "y");
+    g.ops("a = MatMul x matrix; b = MatMul a batch; c = MatMul left b; y = MatMul c vector");
     g.output("y");
     let model = g.build();
     let shape: &[usize] = &[2, 32, 32];
@@ -88,8 +85,7 @@ const CASES: &[Case] = &[
             g.conv("x", 16, 16, 3, 1, "c1");
             g.op("Relu", &["c1"], "r1");
             g.conv("r1", 16, 16, 3, 1, "long");
-            g.op("Add", &["long", "short"], "sum");
-            g.op("Relu", &["sum"], "r");
+            g.ops("sum = Add long short; r = Relu sum");
             g.conv("r", 16, 16, 3, 1, "y");
         },
         output: "y",
@@ -113,8 +109,7 @@ const CASES: &[Case] = &[
         name: "SiLU runs at the end of its convolution for TensorRT",
         build: |g| {
             g.conv("x", 16, 16, 3, 1, "c");
-            g.op("Sigmoid", &["c"], "s");
-            g.op("Mul", &["c", "s"], "silu");
+            g.ops("s = Sigmoid c; silu = Mul c s");
             g.conv("silu", 16, 16, 3, 1, "y");
         },
         output: "y",
@@ -137,8 +132,7 @@ const CASES: &[Case] = &[
         name: "a convolution whose weight is computed stays float",
         build: |g| {
             g.conv("x", 16, 16, 3, 1, "a");
-            g.op("Identity", &["a"], "w");
-            g.op("Conv", &["a", "w"], "y");
+            g.ops("w = Identity a; y = Conv a w");
         },
         output: "y",
         tensorrt: &["x -> a"],
@@ -149,8 +143,7 @@ const CASES: &[Case] = &[
         build: |g| {
             g.op("Reshape", &["x", "to_vector"], "v");
             g.weight("w1", &[64, 32]);
-            g.op("Gemm", &["v", "w1"], "g");
-            g.op("Reshape", &["g", "to_matrix"], "m");
+            g.ops("g = Gemm v w1; m = Reshape g to_matrix");
             g.weight("w2", &[32, 8]);
             g.op("MatMul", &["m", "w2"], "small");
             g.weight("w3", &[32, 32]);
@@ -178,9 +171,7 @@ const CASES: &[Case] = &[
             g.weight("scale", &[32]);
             g.op("LayerNormalization", &["x", "scale"], "n");
             g.weight("w", &[32, 32]);
-            g.op("MatMul", &["n", "w"], "a");
-            g.op("Gelu", &["a"], "b");
-            g.op("Softmax", &["b"], "y");
+            g.ops("a = MatMul n w; b = Gelu a; y = Softmax b");
         },
         output: "y",
         tensorrt: &["n -> a"],
@@ -259,8 +250,7 @@ fn weights_and_biases_follow_the_table() {
     g.input("x", &[1, 16, 8, 8]);
     g.conv("x", 16, 32, 3, 1, "a");
     g.weight("t", &[32, 16, 2, 2]);
-    g.op("ConvTranspose", &["a", "t"], "up");
-    g.op("Reshape", &["up", "shape"], "m");
+    g.ops("up = ConvTranspose a t; m = Reshape up shape");
     g.weight("w", &[64, 16]);
     g.weight("bias", &[64]);
     g.op_with("Gemm", &["m", "w", "bias"], "y", &[("transB", Attr::Int(1))]);

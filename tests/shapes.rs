@@ -18,13 +18,9 @@ fn heads() -> ModelProto {
     for (name, value) in [("one", &[1i64][..]), ("two", &[2]), ("heads", &[2, 3])] {
         g.tensor(tensor::from_i64(name, &[value.len()], value).unwrap());
     }
-    g.op("MatMul", &["x", "w"], "y");
-    g.op("Shape", &["x"], "shape");
-    g.op("Slice", &["shape", "one", "two"], "length");
+    g.ops("y = MatMul x w; shape = Shape x; length = Slice shape one two");
     g.op_with("Concat", &["one", "length", "heads"], "split", &[("axis", Attr::Int(0))]);
-    g.op("Reshape", &["y", "split"], "in_heads");
-    g.op("ReduceSum", &["in_heads", "one"], "sums");
-    g.op("Add", &["in_heads", "sums"], "z");
+    g.ops("in_heads = Reshape y split; sums = ReduceSum in_heads one; z = Add in_heads sums");
     g.output("z").build()
 }
 

@@ -453,8 +453,7 @@ placement: [skip_non_constant_weights, quantize_weights_alone]
     let mut g = GraphBuilder::new(21);
     g.input("x", &[8, 40]);
     g.weight("w", &[40, 24]);
-    g.op("MatMul", &["x", "w"], "a");
-    g.op("Relu", &["a"], "y");
+    g.ops("a = MatMul x w; y = Relu a");
     g.output("y");
     let (placement, plan) = plan(&g.build(), &scheme, values);
     assert!(placement.activations.is_empty() && placement.quantized_nodes == [0]);

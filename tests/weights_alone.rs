@@ -133,8 +133,7 @@ fn what_is_no_plain_product_stays_behind_a_dequantize() {
     let mut g = GraphBuilder::new(21);
     g.input("x", &[32, 32]);
     g.weight("w", &[32, 32]);
-    g.op("MatMul", &["x", "w"], "a");
-    g.op("MatMul", &["w", "a"], "b");
+    g.ops("a = MatMul x w; b = MatMul w a");
     g.op_with("Gemm", &["b", "w"], "c", &[("alpha", Attr::Float(0.5))]);
     g.weight("batch", &[2, 32, 32]);
     g.op("MatMul", &["c", "batch"], "y");

@@ -40,11 +40,8 @@ struct Local<'e> {
 /// Runs every sample and collects statistics of the tensors that the engines watch. Statistics are also collected for
 /// each tensor with each of its `scalings`, and per channel where `by_channel` is true. If the observer averages over
 /// batches, all samples are loaded once before, to order them. If later stages load samples again, `samples` has their
-/// order after this pass.
-///
-/// # Errors
-/// If a sample cannot be loaded (unless such samples are skipped) or run; the message names it. Of several errors, that
-/// of the first sample is returned.
+/// order after this pass. Fails if a sample cannot be loaded (unless such samples are skipped) or run; the message
+/// names it. Of several errors, that of the first sample is returned.
 pub fn observe(
     engines: &ShapedEngines,
     scalings: &[Vec<&ChannelScaling>],

@@ -61,10 +61,8 @@ impl CollectArgs {
         self.path().map(|path| RunFile::new("statistics", path))
     }
 
-    /// Checks that the options fit the models and the data.
-    ///
-    /// # Errors
-    /// If statistics are saved and there are several models, or no data.
+    /// Checks that the options fit the models and the data. Fails if statistics are saved and there are several models,
+    /// or no data.
     pub fn check(&self, n_models: usize, has_data: bool) -> Result<()> {
         let Some(path) = self.path() else { return Ok(()) };
         let found = || format!("--save-stats names one file, `{}`", path.display());
@@ -155,10 +153,7 @@ pub fn collect(
     Ok((saved, until_stable))
 }
 
-/// Reads a file of statistics.
-///
-/// # Errors
-/// If it cannot be read or used. The message starts with the path.
+/// Reads a file of statistics. Fails if it cannot be read or used. The message starts with the path.
 pub fn read(path: &Path) -> Result<SavedStatistics> {
     let name = || format!("`{}`", path.display());
     ensure_readable(path)?;

@@ -87,10 +87,7 @@ impl EvaluationArgs {
     }
 }
 
-/// Reads `--labels`: classes, or boxes from a .json file.
-///
-/// # Errors
-/// If the labels cannot be read.
+/// Reads `--labels`: classes, or boxes from a .json file. Fails if the labels cannot be read.
 pub fn read_labels(path: Option<&Path>, data: &[String]) -> Result<(Option<Labels>, Option<BoxLabels>)> {
     let Some(path) = path else { return Ok((None, None)) };
     if path.extension().is_some_and(|ending| ending == "json") {

@@ -458,11 +458,8 @@ pub struct MixedArgs {
 
 impl MixedArgs {
     /// Returns the goal, if any. Sets the task of `head` to that of the goal's metric, and raises the minimum opset of
-    /// `scheme` if the goal needs it.
-    ///
-    /// # Errors
-    /// If the goal needs labels or is of another task than `head`, there is no data, or [`Wanted::new`] refuses the
-    /// goal.
+    /// `scheme` if the goal needs it. Fails if the goal needs labels or is of another task than `head`, there is no
+    /// data, or [`Wanted::new`] refuses the goal.
     pub fn resolve(&self, scheme: &mut Scheme, has_data: bool, head: &mut HeadRequest) -> Result<Option<Wanted>> {
         let target = self.target.as_deref().map(MetricBound::parse).transpose().context("--target")?;
         if let Some(MetricBound { metric, .. }) = target

@@ -42,10 +42,7 @@ impl Origin {
         output.with_extension("origin")
     }
 
-    /// Returns the text of the origin's file.
-    ///
-    /// # Errors
-    /// If it cannot be written as JSON.
+    /// Returns the text of the origin's file. Fails if it cannot be written as JSON.
     pub fn text(&self) -> Result<String> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }
@@ -71,10 +68,8 @@ pub fn data_sha256(sources: &[String]) -> String {
     texts_sha256(files.iter().map(|path| hashed(path)))
 }
 
-/// Returns the hash of the options on the command line, of the files that they name, and of the tables.
-///
-/// # Errors
-/// If a table cannot be written as JSON.
+/// Returns the hash of the options on the command line, of the files that they name, and of the tables. Fails if a
+/// table cannot be written as JSON.
 pub fn options_sha256(files: &[RunFile], tables: (&Scheme, Option<&Scheme>)) -> Result<String> {
     let mut options: Options = given_options();
     LEFT_OUT.iter().for_each(|name| drop(options.remove(*name)));

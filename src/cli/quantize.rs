@@ -88,10 +88,8 @@ pub(super) struct Quantizing<'a> {
 }
 
 impl Quantizing<'_> {
-    /// Quantizes all models and prints the results.
-    ///
-    /// # Errors
-    /// If the report cannot be printed. A model that fails shows in the report and in the exit code instead.
+    /// Quantizes all models and prints the results. Fails if the report cannot be printed. A model that fails shows in
+    /// the report and in the exit code instead.
     pub fn run(&self, models: &[PathBuf], mut targets: Vec<Target>) -> Result<Exit, Failure> {
         let print = &self.args.print;
         let names: Vec<&str> = targets.iter().map(|target| target.request.scheme.name.as_str()).collect();

@@ -74,10 +74,8 @@ impl Entry {
         options.flat_map(|(_, values)| values)
     }
 
-    /// Checks the data and labels of the comparison, if there are gates.
-    ///
-    /// # Errors
-    /// If the data or labels do not exist, or the labels cannot be read; the message has the path.
+    /// Checks the data and labels of the comparison, if there are gates. Fails if the data or labels do not exist, or
+    /// the labels cannot be read; the message has the path.
     pub fn ensure_evaluable(&self) -> Result<()> {
         if self.gates.is_empty() {
             return Ok(());
@@ -97,10 +95,8 @@ pub struct ZooFile {
 }
 
 impl ZooFile {
-    /// Reads the file.
-    ///
-    /// # Errors
-    /// If it cannot be read, is not YAML, or has an unknown key. The message has the file and the key.
+    /// Reads the file. Fails if it cannot be read, is not YAML, or has an unknown key. The message has the file and the
+    /// key.
     pub fn read(path: &Path) -> Result<ZooFile> {
         let file = path.display().to_string();
         let text = foreign::read_yaml(path).with_context(|| format!("`{file}`"))?;
@@ -138,10 +134,8 @@ impl ZooFile {
         unmatched.map(|(pattern, ..)| pattern.as_str()).collect()
     }
 
-    /// Returns the options of a model. Options that are `given` on the command line replace those of the file.
-    ///
-    /// # Errors
-    /// If `mqq calibrate` does not take the options, or a gate is invalid. The message has the file and the model.
+    /// Returns the options of a model. Options that are `given` on the command line replace those of the file. Fails if
+    /// `mqq calibrate` does not take the options, or a gate is invalid. The message has the file and the model.
     pub fn entry(&self, model: &Path, given: &Options) -> Result<Entry> {
         let mut settings = self.defaults.clone();
         for (_, _, of_pattern) in self.models.iter().filter(|(_, matcher, _)| matches(matcher, model)) {

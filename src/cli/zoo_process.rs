@@ -19,10 +19,8 @@ pub struct ProgramRan {
     pub peak: u64,
 }
 
-/// Runs the program with `--json`. `process` holds the ID of the process while it runs.
-///
-/// # Errors
-/// If the process cannot be started, or the system does not tell its exit status.
+/// Runs the program with `--json`. `process` holds the ID of the process while it runs. Fails if the process cannot be
+/// started, or the system does not tell its exit status.
 pub fn program(arguments: &[String], process: &AtomicU32) -> Result<ProgramRan> {
     let program = std::env::current_exe().context("the program does not know its own path")?;
     let mut command = Command::new(program);

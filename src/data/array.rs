@@ -150,10 +150,8 @@ impl Raw<'_> {
         self.numbers().enumerate().map(convert).collect()
     }
 
-    /// Converts the values to the element type of an input.
-    ///
-    /// # Errors
-    /// If the type cannot hold a value: a fraction in an integer type, or a number out of range.
+    /// Converts the values to the element type of an input. Fails if the type cannot hold a value: a fraction in an
+    /// integer type, or a number out of range.
     pub fn convert(&self, data_type: i32) -> Result<Values> {
         Ok(match DataType::of(data_type) {
             Some(DataType::Float) => Values::F32(self.floats()?),

@@ -69,10 +69,8 @@ impl Cache {
 }
 
 impl ArrayFile {
-    /// Reads the headers and matches the arrays with the inputs.
-    ///
-    /// # Errors
-    /// If an input has no array, an array does not fit its input, or the numbers of samples differ.
+    /// Reads the headers and matches the arrays with the inputs. Fails if an input has no array, an array does not fit
+    /// its input, or the numbers of samples differ.
     pub fn open(path: &Path, inputs: &[InputSpec]) -> Result<ArrayFile> {
         let columns = match sources::extension(path).as_str() {
             _ if path.is_dir() => from_folder(path, inputs)?,

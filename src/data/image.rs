@@ -31,10 +31,8 @@ pub(super) struct Pixels {
 }
 
 impl Recipe {
-    /// Reads a sample's images and fits them to the input's size.
-    ///
-    /// # Errors
-    /// If an image cannot be read or has the wrong size. The message begins with its path.
+    /// Reads a sample's images and fits them to the input's size. Fails if an image cannot be read or has the wrong
+    /// size. The message begins with its path.
     pub fn read(&self, paths: &[PathBuf]) -> Result<Vec<Pixels>> {
         let read = |path: &PathBuf| {
             let fitted = self.decode(path).and_then(|pixels| self.fit(pixels));
@@ -194,10 +192,8 @@ impl Recipe {
         }
     }
 
-    /// Returns the fit of an image file into the input. Only the file's header is read.
-    ///
-    /// # Errors
-    /// If the file is not an image. The message begins with its path.
+    /// Returns the fit of an image file into the input. Only the file's header is read. Fails if the file is not an
+    /// image. The message begins with its path.
     pub fn image_fit(&self, path: &Path) -> Result<ImageFit> {
         let size = image_size(path).with_context(|| format!("`{}`", path.display()))?;
         let size = size.map(|side| side as usize);

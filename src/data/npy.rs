@@ -253,10 +253,8 @@ impl Archive {
         own.or(only).map(String::as_str)
     }
 
-    /// Reads the header of the array for an input.
-    ///
-    /// # Errors
-    /// If there is no such array, or it cannot be read. The message names the input or the array.
+    /// Reads the header of the array for an input. Fails if there is no such array, or it cannot be read. The message
+    /// names the input or the array.
     pub fn array_for(&mut self, input: &str, is_only_input: bool) -> Result<Stored> {
         let Some(name) = self.name_for(input, is_only_input).map(str::to_string) else {
             let found = || self.names.iter().map(String::as_str);

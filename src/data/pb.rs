@@ -8,10 +8,8 @@ use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use std::path::Path;
 
-/// Reads a tensor and its element type. Raw data stay in the memory map.
-///
-/// # Errors
-/// If the file is not a numeric tensor, or the number of values does not match the shape.
+/// Reads a tensor and its element type. Raw data stay in the memory map. Fails if the file is not a numeric tensor, or
+/// the number of values does not match the shape.
 pub fn read(path: &Path) -> Result<(TensorProto, DataType)> {
     let file = foreign::open(path)?;
     ensure!(file.metadata()?.len() > 0, "is empty, expected an ONNX tensor");

@@ -29,10 +29,7 @@ pub struct Recipe {
     pub tables: Vec<[f32; 256]>,
 }
 
-/// Returns the input for images.
-///
-/// # Errors
-/// If images alone cannot feed the model.
+/// Returns the input for images. Fails if images alone cannot feed the model.
 pub fn image_input(inputs: &[InputSpec]) -> Result<&InputSpec> {
     let is_fed = |input: &&InputSpec| {
         input.shape.len() == 4 && matches!(DataType::of(input.data_type), Some(DataType::Float | DataType::Uint8))
@@ -60,10 +57,8 @@ pub fn image_input(inputs: &[InputSpec]) -> Result<&InputSpec> {
 }
 
 impl Recipe {
-    /// Resolves the steps from the user's options.
-    ///
-    /// # Errors
-    /// If the input does not have an image's shape, or an option does not fit it.
+    /// Resolves the steps from the user's options. Fails if the input does not have an image's shape, or an option does
+    /// not fit it.
     pub fn new(input: &InputSpec, preprocessing: &Preprocessing) -> Result<Recipe> {
         let options = preprocessing.clone().resolved()?;
         options.check_numbers()?;

@@ -32,10 +32,7 @@ pub enum Found {
 pub type SourceVisitor<'v> = dyn FnMut(Found) + 'v;
 
 /// Visits the data files of `source`: in the order of names for folders and patterns, in the order of the list for
-/// lists.
-///
-/// # Errors
-/// If the source does not exist, or holds no data. A bad entry of a list is [`Found::Bad`].
+/// lists. Fails if the source does not exist, or holds no data. A bad entry of a list is [`Found::Bad`].
 pub fn expand(source: &str, n_inputs: usize, visit: &mut SourceVisitor) -> Result<()> {
     let path = Path::new(source);
     let place = || format!("`{source}`");

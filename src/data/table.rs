@@ -14,10 +14,8 @@ pub struct Row {
 }
 
 /// Visits the rows of a CSV file in order. The file's first line names the columns. `columns` are the requested ones.
-/// Empty lines and lines that begin with `#` are skipped.
-///
-/// # Errors
-/// If the file cannot be read or lacks a column, or `visit` fails. The message does not name the file.
+/// Empty lines and lines that begin with `#` are skipped. Fails if the file cannot be read or lacks a column, or
+/// `visit` fails. The message does not name the file.
 pub fn read(path: &Path, columns: &[&str], mut visit: impl FnMut(Row) -> Result<()>) -> Result<()> {
     let mut reader = csv::ReaderBuilder::new()
         .flexible(true)

@@ -48,6 +48,12 @@ pub struct Examination {
     pub examine: fn(&Facts) -> Examined,
 }
 
+impl Examination {
+    const fn of(name: &'static str, about: &'static str, examine: fn(&Facts) -> Examined) -> Examination {
+        Examination { name, about, examine }
+    }
+}
+
 /// The result of an examination.
 #[derive(Debug)]
 pub enum Examined {

@@ -35,10 +35,7 @@ pub struct EvaluatedBy<'a> {
 }
 
 impl HeldOut {
-    /// Runs the float `network` on the samples, at least one.
-    ///
-    /// # Errors
-    /// If the network cannot be run on them.
+    /// Runs the float `network` on the samples, at least one. Fails if the network cannot be run on them.
     pub fn new(network: &mut CachedNetwork, samples: Samples, by: EvaluatedBy) -> Result<HeldOut> {
         let mut chunks = Vec::new();
         let mut float: Vec<Vec<Value>> = vec![Vec::new(); by.outputs.len()];
@@ -61,10 +58,8 @@ impl HeldOut {
         self.float.prepared().head()
     }
 
-    /// Measures a plan for `model`, whose biases may differ from those of the float network.
-    ///
-    /// # Errors
-    /// If a node of `model` cannot be run by itself; the message names it.
+    /// Measures a plan for `model`, whose biases may differ from those of the float network. Fails if a node of `model`
+    /// cannot be run by itself; the message names it.
     pub fn measure(&mut self, model: &ModelProto, plan: &QuantPlan) -> Result<Measurement> {
         let first = std::slice::from_ref(&self.first);
         let mut network = CachedNetwork::new(model, Samples { names: &self.names, values: first }, None)?;

@@ -94,10 +94,7 @@ pub struct Search<'a> {
 impl<'a> Search<'a> {
     /// Starts from `placement`, where no precision is chosen yet. `analysis` holds the samples of the sensitivity
     /// analysis, `held_out` other samples. `corrected` says whether tuning will correct biases, which the search then
-    /// simulates.
-    ///
-    /// # Errors
-    /// If a node cannot be run by itself, or no output has the goal's metric.
+    /// simulates. Fails if a node cannot be run by itself, or no output has the goal's metric.
     pub fn new(
         mut planner: Planner<'a>,
         placement: &Placement,
@@ -165,10 +162,7 @@ impl<'a> Search<'a> {
     }
 
     /// Promotes layers until the goal, made stricter by `margin` in its unit, is met; or fits the weights into their
-    /// budget.
-    ///
-    /// # Errors
-    /// If a plan cannot be made or run.
+    /// budget. Fails if a plan cannot be made or run.
     pub fn go_on(&mut self, margin: f64) -> Result<()> {
         match self.goal() {
             Goal { figure: Bounded::WeightBits, bound, .. } => self.fit(*bound),
@@ -357,10 +351,7 @@ impl<'a> Search<'a> {
         is_hopeless.then(|| format!("backend `{}` has no weights of {} bits or fewer", scheme.name, goal.bound))
     }
 
-    /// Returns the chosen placement, with its plan decided from scratch.
-    ///
-    /// # Errors
-    /// If the plan cannot be made.
+    /// Returns the chosen placement, with its plan decided from scratch. Fails if the plan cannot be made.
     pub fn planned(&mut self) -> Result<PlannedModel> {
         let placement = self.planner.placement(&self.assigned);
         let (plan, warnings) = self.planner.decide(&placement)?;
@@ -368,10 +359,7 @@ impl<'a> Search<'a> {
     }
 
     /// Returns the result, and the final plan's distance from the goal in the goal's unit. The plan is evaluated with
-    /// the final biases of its model.
-    ///
-    /// # Errors
-    /// If a node cannot be run by itself.
+    /// the final biases of its model. Fails if a node cannot be run by itself.
     pub fn outcome(&mut self, last: &PlannedModel) -> Result<(Mixed, f64)> {
         let measured = self.held_out.measure(&last.model, &last.plan)?;
         let reached = self.reached(&measured);

@@ -133,10 +133,8 @@ fn ensure_inside(folder: &Path, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Moves the large initializers of `model` into `file`, which the model refers to as `location`.
-///
-/// # Errors
-/// If `file` cannot be written.
+/// Moves the large initializers of `model` into `file`, which the model refers to as `location`. Fails if `file` cannot
+/// be written.
 pub fn write(model: &mut ModelProto, file: &mut dyn Write, location: &str) -> Result<()> {
     let Some(graph) = model.graph.as_mut() else { return Ok(()) };
     let mut position = 0u64;

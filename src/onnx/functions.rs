@@ -16,11 +16,9 @@ const MAX_DEPTH: usize = 64;
 type Key = [String; 3];
 
 /// Replaces each call of a function by the nodes of the function. New nodes and tensors are named after the calling
-/// node, as `call/inner`. Afterwards the model has no functions. Source: ONNX IR, section "Functions".
-///
-/// # Errors
-/// If a function calls itself, has fewer inputs or outputs than a call, uses another operator set than the model, or
-/// the model would become too large; the message names the node or the function.
+/// node, as `call/inner`. Afterwards the model has no functions. Source: ONNX IR, section "Functions". Fails if a
+/// function calls itself, has fewer inputs or outputs than a call, uses another operator set than the model, or the
+/// model would become too large; the message names the node or the function.
 pub fn inline(model: &mut ModelProto) -> Result<()> {
     let functions = std::mem::take(&mut model.functions);
     if functions.is_empty() {

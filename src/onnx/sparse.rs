@@ -10,10 +10,8 @@ use prost::Message;
 /// Maximum size of a sparse tensor once it is dense, in bytes.
 const MAX_BYTES: usize = 1 << 30;
 
-/// Replaces sparse initializers and sparse values of Constant nodes by dense ones.
-///
-/// # Errors
-/// If an index is outside of the shape, or a dense tensor is too large; the message names the tensor or the node.
+/// Replaces sparse initializers and sparse values of Constant nodes by dense ones. Fails if an index is outside of the
+/// shape, or a dense tensor is too large; the message names the tensor or the node.
 pub fn fill_in(model: &mut ModelProto) -> Result<()> {
     model.graph.as_mut().map_or(Ok(()), of_graph)
 }

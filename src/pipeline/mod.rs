@@ -250,13 +250,13 @@ fn place_quantizers(
     if !request.calibration.has_samples() && !request.has_ranges() {
         placement.activations.clear();
     }
-    let known = Known::new(&plain, value_info, &placement, request, shapes)?;
+    let mut known = Known::new(&plain, value_info, &placement, request, shapes)?;
     let samples = open_data(&parsed, &placement, request)?;
     if let Some(samples) = &samples {
         warnings.extend(data_warnings(path, &known.shapes, samples, &request.calibration, progress));
     }
     let wide = wide_tails(&plain, &placement, &known, request)?;
-    let known = Known { selection: known.selection.with_wide(wide.outputs.clone()), ..known };
+    known.selection.wide = wide.outputs.clone();
     let edits: Vec<ModelEdit> = wide.copies.iter().cloned().map(ModelEdit::InsertCopy).collect();
     let model = edited(&plain, &edits)?;
     if !edits.is_empty() {
@@ -330,14 +330,14 @@ fn placed_and_decided(
     if request.ranges.is_none() {
         let narrow_tensors = narrow_tensors(&placement, &calibration.for_quantizers(&placement), scheme);
         if !narrow_tensors.is_empty() {
-            known.selection = known.selection.with_narrow_tensors(narrow_tensors);
+            known.selection.narrow_tensors = narrow_tensors;
             placement = placed(&known);
         }
     }
     let (mut plan, mut warnings) = decided(&placement)?;
     let found = off_grid(graph, &plan, &calibration.for_quantizers(&placement));
     if !found.is_empty() {
-        known.selection = known.selection.with_off_grid(found);
+        known.selection.off_grid = found;
         placement = placed(&known);
         (plan, warnings) = decided(&placement)?;
         if !scheme.allows_float_nodes() {

@@ -140,7 +140,7 @@ impl Known {
         let insertable = if inserts { insertable(graph, &value_info, placement) } else { Vec::new() };
         let is_float = request.scheme.scales_in_float();
         let names = insertable.iter().filter(|_| is_float).flat_map(InsertedMul::names).cloned();
-        let selection = request.selection.with_scaling(names.collect());
+        let selection = Selection { scaling: names.collect(), ..request.selection.clone() };
         let mut value_info = with_inserted(value_info, &insertable);
         let mut copies = BTreeMap::new();
         let may_have_region =

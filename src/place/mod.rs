@@ -311,20 +311,25 @@ const NOT_SELECTED: &str = "not selected by --only";
 /// tensors.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
-    exclude: Vec<Pattern>,
-    only: Vec<Pattern>,
-    /// Names of Muls that scale channels in float.
-    scaling: BTreeSet<String>,
-    /// Tensors whose ranges are much narrower than those of the tensors that they are joined with.
-    narrow_tensors: BTreeSet<String>,
+    /// Nodes to exclude.
+    pub exclude: Vec<Pattern>,
+    /// Nodes to select; empty for all.
+    pub only: Vec<Pattern>,
+    /// Names of Muls that scale channels before a quantizer. These Muls and their inputs stay float. The graph need not
+    /// have a Mul of each name.
+    pub scaling: BTreeSet<String>,
+    /// Tensors whose ranges are much narrower than those of the tensors that they are joined with. They keep their own
+    /// quantization parameters, if the table allows it.
+    pub narrow_tensors: BTreeSet<String>,
     /// Nodes in the table's region of wider types, by the name of each node's first output.
-    wide: BTreeSet<String>,
-    /// Tensors with values that no grid holds.
-    off_grid: OffGrid,
+    pub wide: BTreeSet<String>,
+    /// Tensors that some nodes read as float, because no grid holds their values.
+    pub off_grid: OffGrid,
 }
 
+/// A node name, a glob over node names, or an operator type.
 #[derive(Debug, Clone)]
-struct Pattern {
+pub struct Pattern {
     text: String,
     glob: GlobMatcher,
 }
@@ -342,36 +347,7 @@ impl Selection {
             };
             patterns.iter().map(compile_one).collect()
         };
-        Ok(Selection {
-            exclude: compile(exclude)?,
-            only: compile(only)?,
-            scaling: BTreeSet::new(),
-            narrow_tensors: BTreeSet::new(),
-            wide: BTreeSet::new(),
-            off_grid: OffGrid::default(),
-        })
-    }
-
-    /// Returns the selection with the names of Muls that scale channels before a quantizer. These Muls and their inputs
-    /// stay float. The graph need not have a Mul of each name.
-    pub fn with_scaling(&self, names: BTreeSet<String>) -> Selection {
-        Selection { scaling: names, ..self.clone() }
-    }
-
-    /// Returns the selection with tensors that keep their own quantization parameters at a join, if the table allows
-    /// it.
-    pub fn with_narrow_tensors(&self, tensors: BTreeSet<String>) -> Selection {
-        Selection { narrow_tensors: tensors, ..self.clone() }
-    }
-
-    /// Returns the selection with nodes in the table's region of wider types, by the name of each node's first output.
-    pub fn with_wide(&self, outputs: BTreeSet<String>) -> Selection {
-        Selection { wide: outputs, ..self.clone() }
-    }
-
-    /// Returns the selection with tensors that some nodes read as float, because no grid holds their values.
-    pub fn with_off_grid(&self, tensors: OffGrid) -> Selection {
-        Selection { off_grid: tensors, ..self.clone() }
+        Ok(Selection { exclude: compile(exclude)?, only: compile(only)?, ..Selection::default() })
     }
 
     /// Returns the patterns that match no node of `graph`.

@@ -67,6 +67,9 @@ impl fmt::Display for Change {
     }
 }
 
+/// Makes a change of its count.
+type OfCount = fn(usize) -> Change;
+
 /// The text of a change after its count.
 struct Wording {
     one: &'static str,
@@ -75,12 +78,9 @@ struct Wording {
     earlier: &'static [&'static str],
 }
 
-/// A count, and the change that it becomes.
-type CountedChange = (usize, fn(usize) -> Change);
-
 impl Change {
     /// Returns the changes whose count is not 0.
-    pub(super) fn counted<const N: usize>(counts: [CountedChange; N]) -> Vec<Change> {
+    pub(super) fn counted<const N: usize>(counts: [(usize, OfCount); N]) -> Vec<Change> {
         counts.into_iter().filter(|(n, _)| *n > 0).map(|(n, of)| of(n)).collect()
     }
 
@@ -170,7 +170,7 @@ impl Change {
 
     /// Returns the change with this text, also in a wording of earlier versions; `None` for other texts.
     pub fn parse(text: &str) -> Option<Change> {
-        const COUNTED: [fn(usize) -> Change; 13] = [
+        const COUNTED: [OfCount; 13] = [
             Change::LiftedConstants,
             Change::TakenOffInputs,
             Change::BypassedNodes,

@@ -12,10 +12,8 @@ use crate::onnx::value_info::ValueInfos;
 use anyhow::{Result, anyhow, ensure};
 use std::collections::BTreeMap;
 
-/// Gives the inputs the shapes in `shapes`. Returns the changes, or an empty list if no dimension was open.
-///
-/// # Errors
-/// If one dimension name would stand for two numbers.
+/// Gives the inputs the shapes in `shapes`. Returns the changes, or an empty list if no dimension was open. Fails if
+/// one dimension name would stand for two numbers.
 pub fn fix_inputs(model: &mut ModelProto, shapes: &BTreeMap<String, Vec<usize>>) -> Result<Vec<Change>> {
     let graph = model.graph_mut()?;
     let mut bound: BTreeMap<String, (usize, String)> = BTreeMap::new();

@@ -147,10 +147,8 @@ fn explain_syntax(error: serde_yaml::Error) -> anyhow::Error {
 }
 
 impl Layers {
-    /// Reads the table of `backend` and the tables that it extends.
-    ///
-    /// # Errors
-    /// If a table does not exist or is not YAML, or tables extend each other in a circle.
+    /// Reads the table of `backend` and the tables that it extends. Fails if a table does not exist or is not YAML, or
+    /// tables extend each other in a circle.
     pub fn read(backend: &str, tables: Tables) -> Result<Layers> {
         let mut place = TablePlace::of(backend, None, tables)?;
         let mut places = Vec::new();
@@ -195,10 +193,8 @@ impl Layers {
         self.0.into_iter().filter_map(|layer| layer.path).collect()
     }
 
-    /// Merges the tables: maps key by key, everything else is replaced; `null` removes a key.
-    ///
-    /// # Errors
-    /// If a table gives `null` for a key that the extended table does not have.
+    /// Merges the tables: maps key by key, everything else is replaced; `null` removes a key. Fails if a table gives
+    /// `null` for a key that the extended table does not have.
     pub fn merged(&self) -> Result<Value> {
         let mut merged = Mapping::new();
         for (position, layer) in self.0.iter().enumerate().rev() {

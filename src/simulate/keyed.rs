@@ -20,10 +20,7 @@ pub struct KeyedPlan<'p> {
 }
 
 impl<'p> KeyedPlan<'p> {
-    /// Hashes the weights of `plan`.
-    ///
-    /// # Errors
-    /// If the plan's codes are not affine.
+    /// Hashes the weights of `plan`. Fails if the plan's codes are not affine.
     pub fn of(plan: &'p QuantPlan) -> Result<KeyedPlan<'p>> {
         let id = |planned: &PlannedWeight| {
             hash_of(|h| {

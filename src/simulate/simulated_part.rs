@@ -21,10 +21,8 @@ pub struct SimulatedPart<'a> {
 }
 
 impl<'a> SimulatedPart<'a> {
-    /// Returns the part of a model. No node is left out where no tensor could be evaluated instead.
-    ///
-    /// # Errors
-    /// If the model has no graph.
+    /// Returns the part of a model. No node is left out where no tensor could be evaluated instead. Fails if the model
+    /// has no graph.
     pub fn of(model: &'a ModelProto) -> Result<SimulatedPart<'a>> {
         let graph = model.graph()?;
         let all = || graph.output.iter().map(|output| output.name());

@@ -46,10 +46,8 @@ impl<'a> Trials<'a> {
     }
 
     /// Tries each method on top of all accepted methods before it. Methods share a pass unless one of them waits. After
-    /// a rejection, the methods behind the rejected one run again without it.
-    ///
-    /// # Errors
-    /// If a node cannot be run by itself; the message names it.
+    /// a rejection, the methods behind the rejected one run again without it. Fails if a node cannot be run by itself;
+    /// the message names it.
     pub fn run(&self) -> Result<Tried> {
         let Tuning { samples, n_tune, .. } = self.tuning;
         // So few held-out samples do not tell two bias corrections apart.

@@ -67,8 +67,7 @@ fn integers_that_move_between_q_and_dq_are_not_float() {
     g.tensor(tensor::from_i64("shape", &[2], &[2, 2]).unwrap());
     g.op("Reshape", &["x_q", "shape"], "moved");
     linear(&mut g, "DequantizeLinear", "x", "moved", None);
-    g.op("Relu", &["x_dq"], "y");
-    g.op("Elu", &["y"], "z");
+    g.ops("y = Relu x_dq; z = Elu y");
     pair(&mut g, "z", 0.5);
     g.output("z_dq");
     let found = findings(&g.build(), &table("[{ no_float_nodes: { fuse: [Conv] } }]").unwrap());
@@ -157,8 +156,7 @@ fn an_activation_is_redundant_where_q_holds_no_value_outside() {
         g.tensor(tensor::from_integers("w_zp", tensor::DataType::Int8, &[], &[0]).unwrap());
         linear(&mut g, "DequantizeLinear", "w", "w_q", None);
         g.op("Conv", &["x_dq", "w_dq"], "c");
-        g.values("low", &[], &[0.0]);
-        g.values("high", &[], &[6.0]);
+        g.scalars(&[("low", 0.0), ("high", 6.0)]);
         g.op(op_type, if op_type == "Clip" { &["c", "low", "high"] } else { &["c"] }, "y");
         g.values("y_scale", &[], &[scale]);
         g.tensor(tensor::from_integers("y_zp", data_type, &[], &[zero_point]).unwrap());

@@ -34,8 +34,7 @@ pub fn good() -> ModelProto {
     g.values("b_scale", &[16], &scales.iter().map(|s| 0.5 * s).collect::<Vec<_>>());
     g.tensor(tensor::from_integers("b_zp", tensor::DataType::Int32, &[16], &[0; 16]).unwrap());
     linear(&mut g, "DequantizeLinear", "b", "b_q", Some(0));
-    g.op("Conv", &["x_dq", "w_dq", "b_dq"], "c");
-    g.op("Relu", &["c"], "r");
+    g.ops("c = Conv x_dq w_dq b_dq; r = Relu c");
     pair(&mut g, "r", 0.25);
     g.op_with("MaxPool", &["r_dq"], "p", &[("kernel_shape", Attr::Ints(vec![2, 2]))]);
     pair(&mut g, "p", 0.25);

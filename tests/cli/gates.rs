@@ -407,8 +407,7 @@ fn a_cut_model_has_the_hint_to_join_its_tail() {
     let float = model_of(folder.path(), "float", "scores");
     let mut g = GraphBuilder::new(13);
     g.input("x", &[1, 4]);
-    g.op("Relu", &["x"], "inner");
-    g.op("Neg", &["x"], "other");
+    g.ops("inner = Relu x; other = Neg x");
     g.output("inner");
     g.output("other");
     let path = folder.path().join("cut.onnx");

@@ -16,9 +16,7 @@ fn operators_before_a_pole_that_keep_a_zero_count() {
     let uses = |nodes: &[(&str, &[&str], &str)]| {
         let mut g = GraphBuilder::new(17);
         g.input("x", &[1, 4]);
-        g.values("minus", &[], &[-0.5]);
-        g.values("two", &[], &[2.0]);
-        g.values("epsilon", &[], &[1e-5]);
+        g.scalars(&[("minus", -0.5), ("two", 2.0), ("epsilon", 1e-5)]);
         g.tensor(tensor::from_i64("minus_one", &[], &[-1]).unwrap());
         nodes.iter().for_each(|(op, inputs, output)| _ = g.op(op, inputs, output));
         g.output(nodes.last().unwrap().2);
@@ -59,9 +57,7 @@ fn normalization() -> ModelProto {
     g.conv("x", 16, 16, 1, 1, "a");
     g.op("Sigmoid", &["a"], "s");
     g.values("epsilon", &[], &[1e-5]);
-    g.op("Add", &["s", "epsilon"], "e");
-    g.op("Sqrt", &["e"], "r");
-    g.op("Div", &["a", "r"], "d");
+    g.ops("e = Add s epsilon; r = Sqrt e; d = Div a r");
     g.conv("d", 16, 16, 1, 1, "y");
     g.output("y");
     g.build()
@@ -90,7 +86,7 @@ fn outcome(backend: &str, model: &ModelProto, values: &[f32]) -> (OffGrid, Vec<S
     let statistics_before = statistics(&placement);
     let (plan, _) = decide(graph, &placement, &statistics_before, None, &scheme, observers).unwrap();
     let found = off_grid(graph, &plan, &statistics_before);
-    let selection = Selection::default().with_off_grid(found.clone());
+    let selection = Selection { off_grid: found.clone(), ..Selection::default() };
     let placement = place(graph, &value_info, &scheme, &selection);
     let reads = placement.activations.iter().filter(|quantizer| quantizer.tensor == "s");
     let edges = reads.flat_map(|quantizer| &quantizer.edges);

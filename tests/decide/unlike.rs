@@ -86,7 +86,7 @@ placement: {rules}
         let graph = model.graph.as_ref().unwrap();
         let before = self.placed(&Selection::default());
         let unlike = narrow_tensors(&before, &statistics(&before), &scheme);
-        let placement = self.placed(&Selection::default().with_narrow_tensors(unlike.clone()));
+        let placement = self.placed(&Selection { narrow_tensors: unlike.clone(), ..Selection::default() });
         let observer = by_spelling("max").unwrap();
         let observers = Observers { activation: &observer, weight: &observer };
         let (plan, _) = decide(graph, &placement, &statistics(&placement), None, &scheme, observers).unwrap();
@@ -103,7 +103,7 @@ fn a_tensor_that_is_read_elsewhere_keeps_its_own_grid() {
     assert_eq!(scales["wide"], scales["joined"]);
     let reason = |unlike: &[&str]| {
         let unlike = unlike.iter().map(|name| name.to_string()).collect();
-        let placement = CONCAT.placed(&Selection::default().with_narrow_tensors(unlike));
+        let placement = CONCAT.placed(&Selection { narrow_tensors: unlike, ..Selection::default() });
         placement.activations.into_iter().find(|it| it.tensor == "narrow").unwrap().reason
     };
     assert!(reason(&["narrow"]).contains("its own scale") && !reason(&[]).contains("its own scale"));

@@ -36,9 +36,7 @@ pub const CHAINS: &[(&str, usize, Chain)] = &[
     ("Relu", 1, |g| between(g, |g| _ = g.op("Relu", &["a"], "b"))),
     ("a Shape beside it", 1, |g| {
         between(g, |g| {
-            g.op("Shape", &["a"], "dims");
-            g.op("Relu", &["a"], "rectified");
-            g.op("Reshape", &["rectified", "dims"], "b");
+            g.ops("dims = Shape a; rectified = Relu a; b = Reshape rectified dims");
         });
     }),
     ("LeakyRelu", 1, |g| {
@@ -129,8 +127,7 @@ pub const CHAINS: &[(&str, usize, Chain)] = &[
         g.op("Relu", &["s"], "squeezed");
         g.conv("squeezed", 4, 6, 1, 1, "e1");
         g.conv("squeezed", 4, 5, 3, 1, "e3");
-        g.op("Relu", &["e1"], "r1");
-        g.op("Relu", &["e3"], "r3");
+        g.ops("r1 = Relu e1; r3 = Relu e3");
         g.op_with("Concat", &["r1", "r3"], "joined", &[("axis", Attr::Int(1))]);
         let attributes = [("kernel_shape", ints(&[3, 3])), ("strides", ints(&[2, 2]))];
         g.op_with("MaxPool", &["joined"], "pooled", &attributes);
@@ -152,15 +149,13 @@ pub const CHAINS: &[(&str, usize, Chain)] = &[
         g.conv("b", 4, 6, 3, 1, "c");
         g.op("Relu", &["c"], "d");
         g.conv("d", 6, 4, 3, 1, "e");
-        g.op("Add", &["b", "e"], "f");
-        g.op("Relu", &["f"], "h");
+        g.ops("f = Add b e; h = Relu f");
         g.conv("h", 4, 3, 1, 1, "y");
     }),
     ("Flatten and Gemm", 1, |g| {
         g.input("x", &[1, 3, 4, 4]);
         g.conv("x", 3, 6, 3, 1, "a");
-        g.op("Relu", &["a"], "b");
-        g.op("Flatten", &["b"], "c");
+        g.ops("b = Relu a; c = Flatten b");
         g.weight("w", &[96, 5]);
         g.weight("bias", &[5]);
         g.op("Gemm", &["c", "w", "bias"], "y");
@@ -168,8 +163,7 @@ pub const CHAINS: &[(&str, usize, Chain)] = &[
     ("GlobalAveragePool, Reshape and transposed Gemm, twice", 2, |g| {
         g.input("x", &[1, 3, 4, 4]);
         g.conv("x", 3, 6, 3, 1, "a");
-        g.op("Relu", &["a"], "b");
-        g.op("GlobalAveragePool", &["b"], "c");
+        g.ops("b = Relu a; c = GlobalAveragePool b");
         g.tensor(int64s("shape", &[1, -1]));
         g.op("Reshape", &["c", "shape"], "d");
         g.weight("w1", &[8, 6]);
@@ -200,8 +194,7 @@ pub const CHAINS: &[(&str, usize, Chain)] = &[
         g.weight("w1", &[8, 12]);
         g.op("MatMul", &["x", "w1"], "a");
         g.weight("b1", &[12]);
-        g.op("Add", &["b1", "a"], "b");
-        g.op("Relu", &["b"], "c");
+        g.ops("b = Add b1 a; c = Relu b");
         g.weight("w2", &[12, 6]);
         g.op("MatMul", &["c", "w2"], "y");
     }),
@@ -214,8 +207,7 @@ pub const CHAINS: &[(&str, usize, Chain)] = &[
             let w = g.weight(&format!("w{name}"), &[8, 6]);
             g.op("MatMul", &["n", &w], name);
         }
-        g.op("Add", &["q", "k"], "qk");
-        g.op("Add", &["qk", "v"], "y");
+        g.ops("qk = Add q k; y = Add qk v");
     }),
     ("LayerNormalization spelled out", 1, |g| {
         g.input("x", &[1, 5, 8]);
@@ -225,8 +217,7 @@ pub const CHAINS: &[(&str, usize, Chain)] = &[
         g.values("two", &[], &[2.0]);
         g.op("Pow", &["centred", "two"], "squares");
         g.op_with("ReduceMean", &["squares"], "variance", &last());
-        g.op("Sqrt", &["variance"], "deviation");
-        g.op("Div", &["centred", "deviation"], "normal");
+        g.ops("deviation = Sqrt variance; normal = Div centred deviation");
         g.weight("gain", &[8]);
         g.op("Mul", &["normal", "gain"], "scaled");
         g.weight("shift", &[8]);
@@ -234,8 +225,7 @@ pub const CHAINS: &[(&str, usize, Chain)] = &[
         g.weight("w1", &[8, 6]);
         g.op("MatMul", &["n", "w1"], "a");
         g.weight("w2", &[8, 6]);
-        g.op("MatMul", &["n", "w2"], "b");
-        g.op("Add", &["a", "b"], "y");
+        g.ops("b = MatMul n w2; y = Add a b");
     }),
     ("a normalization that does not fold", 1, |g| {
         g.input("x", &[1, 6, 4, 4]);
@@ -244,8 +234,7 @@ pub const CHAINS: &[(&str, usize, Chain)] = &[
             g.weight(name, &[6]);
         }
         g.values("variance", &[6], &[0.5, 1.0, 2.0, 0.25, 1.5, 3.0]);
-        g.op("BatchNormalization", &["r", "gain", "shift", "mean", "variance"], "n");
-        g.op("Relu", &["n"], "a");
+        g.ops("n = BatchNormalization r gain shift mean variance; a = Relu n");
         g.conv("a", 6, 4, 3, 1, "y");
     }),
 ];
@@ -258,8 +247,7 @@ pub const DECLINED: &[(&str, Chain)] = &[
     }),
     ("Clip `Clip_b` has the bounds 0 and 6", |g| {
         between(g, |g| {
-            g.values("zero", &[], &[0.0]);
-            g.values("six", &[], &[6.0]);
+            g.scalars(&[("zero", 0.0), ("six", 6.0)]);
             g.op("Clip", &["a", "zero", "six"], "b");
         });
     }),
@@ -267,8 +255,7 @@ pub const DECLINED: &[(&str, Chain)] = &[
     ("channel scales cannot pass Softmax `Softmax_b`", |g| between(g, |g| _ = g.op("Softmax", &["a"], "b"))),
     ("channel scales cannot pass Mul `Mul_b`", |g| {
         between(g, |g| {
-            g.op("Sigmoid", &["a"], "s");
-            g.op("Mul", &["a", "s"], "b");
+            g.ops("s = Sigmoid a; b = Mul a s");
         });
     }),
     ("channel scales cannot pass DepthToSpace `DepthToSpace_c`", |g| {
@@ -284,8 +271,7 @@ pub const DECLINED: &[(&str, Chain)] = &[
     ("other nodes also read the constant `shared`", |g| {
         g.input("x", &[1, 4, 5, 5]);
         g.weight("shared", &[4, 4, 1, 1]);
-        g.op("Conv", &["x", "shared"], "a");
-        g.op("Conv", &["a", "shared"], "y");
+        g.ops("a = Conv x shared; y = Conv a shared");
     }),
     ("channel scales cannot pass Pad `Pad_b`", |g| {
         between(g, |g| {
@@ -316,8 +302,7 @@ pub const DECLINED: &[(&str, Chain)] = &[
         g.weight("w", &[8, 6]);
         g.op("MatMul", &["a", "w"], "b");
         g.weight("v", &[8, 6]);
-        g.op("MatMul", &["n", "v"], "c");
-        g.op("Add", &["b", "c"], "y");
+        g.ops("c = MatMul n v; y = Add b c");
     }),
     ("there is only one channel", |g| {
         g.input("x", &[1, 3, 5, 5]);

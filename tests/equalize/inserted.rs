@@ -27,8 +27,7 @@ fn silu_network() -> ModelProto {
 /// The same with SiLU behind both convolutions.
 fn gated_network() -> ModelProto {
     network(|g| {
-        g.op("Sigmoid", &["b"], "t");
-        g.op("Mul", &["b", "t"], "r");
+        g.ops("t = Sigmoid b; r = Mul b t");
     })
 }
 
@@ -40,8 +39,7 @@ fn network(behind: fn(&mut GraphBuilder)) -> ModelProto {
     let wide: Vec<f32> = wide.iter().enumerate().map(|(i, w)| w * 2.0 * reach(i / 27)).collect();
     g.values("first", &[N, 3, 3, 3], &wide);
     g.op_with("Conv", &["x", "first"], "a", &[("pads", Attr::Ints(vec![1; 4]))]);
-    g.op("Sigmoid", &["a"], "s");
-    g.op("Mul", &["a", "s"], "gated");
+    g.ops("s = Sigmoid a; gated = Mul a s");
     let narrow = noise(N * 9, 2);
     let narrow: Vec<f32> = narrow.iter().enumerate().map(|(i, w)| w / reach(i / 9)).collect();
     g.values("depthwise", &[N, 1, 3, 3], &narrow);
@@ -75,7 +73,7 @@ fn a_mul_takes_scales_where_no_other_node_can_and_keeps_float_outputs_bit_for_bi
         scaled.graph.as_ref().unwrap(),
         &known,
         &backends::resolve("tensorrt").unwrap(),
-        &Selection::default().with_scaling(names),
+        &Selection { scaling: names, ..Selection::default() },
     );
     let tensors = |placement: &Placement| placement.activations.iter().map(|q| q.tensor.clone()).collect::<Vec<_>>();
     assert_eq!(tensors(&placement), ["x", "gated", "r"]);

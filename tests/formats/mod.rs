@@ -44,9 +44,7 @@ fn model(folder: &Path) -> PathBuf {
     let attributes = [("kernel_shape", Attr::Ints(vec![2; 2])), ("strides", Attr::Ints(vec![2; 2]))];
     g.op_with("MaxPool", &["relu1_out"], "pool_out", &attributes);
     conv(&mut g, "pool_out", 4, &[4, 1, 3, 3], "conv2_out");
-    g.op("Add", &["conv2_out", "pool_out"], "add_out");
-    g.op("GlobalAveragePool", &["add_out"], "mean_out");
-    g.op("Flatten", &["mean_out"], "flat_out");
+    g.ops("add_out = Add conv2_out pool_out; mean_out = GlobalAveragePool add_out; flat_out = Flatten mean_out");
     let w = weight(&mut g, "fc_weight", &[5, 4]);
     let b = g.weight("fc_bias", &[5]);
     g.op_with("Gemm", &["flat_out", &w, &b], "y", &[("transB", Attr::Int(1))]);
@@ -350,9 +348,7 @@ fn export_gives_the_same_where_only_some_weights_are_learned() {
     let pads = [("pads", Attr::Ints(vec![1; 4]))];
     let w = weight(&mut g, "w1", &[4, 3, 3, 3]);
     g.op_with("Conv", &["x", &w], "conv", &pads);
-    g.op("Relu", &["conv"], "relu");
-    g.op("GlobalAveragePool", &["relu"], "mean");
-    g.op("Flatten", &["mean"], "flat");
+    g.ops("relu = Relu conv; mean = GlobalAveragePool relu; flat = Flatten mean");
     let w = weight(&mut g, "w2", &[10, 4]);
     let attributes = [("transB", Attr::Int(1)), ("alpha", Attr::Float(0.5))];
     g.op_with("Gemm", &["flat", &w], "y", &attributes);

@@ -19,8 +19,7 @@ fn foldable(build: impl Fn(&mut GraphBuilder), outputs: &[&str]) -> Vec<String> 
 }
 
 fn clip6(g: &mut GraphBuilder, input: &str, output: &str) {
-    g.values("zero", &[], &[0.0]);
-    g.values("six", &[], &[6.0]);
+    g.scalars(&[("zero", 0.0), ("six", 6.0)]);
     g.op("Clip", &[input, "zero", "six"], output);
 }
 

@@ -6,12 +6,7 @@ use mqq::place::{FloatCause, SoftmaxRole};
 
 #[test]
 fn inputs_of_listed_operators() {
-    let build = |g: &mut GraphBuilder| {
-        g.op("Relu", &["x"], "r");
-        g.op("Add", &["r", "x"], "sum");
-        g.op("Exp", &["r"], "e");
-        g.op("Add", &["sum", "e"], "y");
-    };
+    let build = |g: &mut GraphBuilder| g.ops("r = Relu x; sum = Add r x; e = Exp r; y = Add sum e");
     let found = quantized("[{ quantize_inputs: { ops: [Add] } }]", build, &["y"]);
     assert_eq!(found, ["x -> sum", "r -> sum", "sum -> y", "e -> y"]);
     let found = quantized("[{ quantize_inputs: { ops: [Add], all_uses: 1 } }]", build, &["y"]);
@@ -38,8 +33,7 @@ fn operators_whose_output_no_integer_kernel_reads() {
         g.op_with("Concat", &["a", "b"], "joined", &[("axis", Attr::Int(1))]);
         g.op("Exp", &["joined"], "e");
         g.conv("e", 32, 16, 1, 1, "y");
-        g.op("Add", &["a", "b"], "sum");
-        g.op("Relu", &["sum"], "r");
+        g.ops("sum = Add a b; r = Relu sum");
         g.op_with("MaxPool", &["r"], "p", &[("kernel_shape", Attr::Ints(vec![1, 1]))]);
         g.conv("p", 16, 16, 1, 1, "z");
         // The network's end alone reads the product.
@@ -83,10 +77,7 @@ fn joins_of_joins_are_followed_once_each() {
 fn outputs_move_past_what_alone_follows() {
     let build = |g: &mut GraphBuilder| {
         g.conv("x", 16, 16, 3, 1, "a");
-        g.op("Relu", &["a"], "r");
-        g.op("Dropout", &["r"], "d");
-        g.op("Flatten", &["d"], "f");
-        g.op("Exp", &["f"], "y");
+        g.ops("r = Relu a; d = Dropout r; f = Flatten d; y = Exp f");
     };
     let past = |ops: &str| {
         let rules = format!("[quantize_weighted_inputs, {{ quantize_outputs: {{ past: {ops} }} }}]");
@@ -103,8 +94,7 @@ fn an_activation_behind_an_add_belongs_to_it_where_the_output_is_quantized_past_
     let build = |g: &mut GraphBuilder| {
         g.conv("x", 16, 16, 3, 1, "a");
         g.conv("x", 16, 16, 3, 1, "b");
-        g.op("Add", &["a", "b"], "sum");
-        g.op("Relu", &["sum"], "r");
+        g.ops("sum = Add a b; r = Relu sum");
         g.conv("r", 16, 16, 1, 1, "y");
     };
     let model = graph(build, &["y"]);
@@ -142,10 +132,7 @@ fn every_output_that_is_read_is_quantized() {
         g.op_with("Split", &["x"], "a", &[("axis", Attr::Int(1))]);
         g.also_makes("b");
         g.also_makes("unread");
-        g.op("Exp", &["a"], "e");
-        g.op("Relu", &["b"], "r");
-        g.op("Exp", &["r"], "f");
-        g.op("Sub", &["e", "f"], "y");
+        g.ops("e = Exp a; r = Relu b; f = Exp r; y = Sub e f");
     };
     let rules = "[{ quantize_inputs: { ops: [Split] } }, { quantize_outputs: { past: [Relu] } }]";
     assert_eq!(quantized(rules, build, &["y"]), ["x -> a", "a -> e", "r -> f"]);
@@ -156,8 +143,7 @@ fn network_inputs_and_outputs() {
     let build = |g: &mut GraphBuilder| {
         g.op("Exp", &["x"], "e");
         g.conv("x", 16, 16, 3, 1, "a");
-        g.op("Relu", &["a"], "y");
-        g.op("Exp", &["a"], "z");
+        g.ops("y = Relu a; z = Exp a");
     };
     let rules = "[quantize_weighted_inputs]";
     assert_eq!(quantized(rules, build, &["y", "z"]), ["x -> a"]);
@@ -172,13 +158,7 @@ fn network_inputs_and_outputs() {
 
 #[test]
 fn merged_pairs_keep_what_lies_between_them_float() {
-    let build = |g: &mut GraphBuilder| {
-        g.op("Relu", &["x"], "r");
-        g.op("Mul", &["x", "r"], "m");
-        g.op("Add", &["m", "r"], "sum");
-        g.op("Div", &["x", "r"], "d");
-        g.op("Add", &["d", "sum"], "y");
-    };
+    let build = |g: &mut GraphBuilder| g.ops("r = Relu x; m = Mul x r; sum = Add m r; d = Div x r; y = Add d sum");
     let rules = "[{ skip_merged_inputs: { into: [Add], from: [Mul, Div] } }, { quantize_inputs: { ops: [Add] } }]";
     assert_eq!(quantized(rules, build, &["y"]), ["r -> sum", "sum -> y"]);
     let rules = "[{ skip_merged_inputs: { into: [Add], from: [Div] } }, { quantize_inputs: { ops: [Add] } }]";
@@ -299,8 +279,7 @@ fn a_constant_left_operand_gets_its_type() {
     let model = graph(
         |g| {
             let (left, right) = (g.weight("left", &[8, 8]), g.weight("right", &[8, 8]));
-            g.op("MatMul", &[&left, "x"], "a");
-            g.op("MatMul", &["a", &right], "y");
+            g.ops(&format!("a = MatMul {left} x; y = MatMul a {right}"));
         },
         &["y"],
     );
@@ -317,11 +296,7 @@ fn operands_of_products_that_no_softmax_made_get_their_type() {
         |g| {
             g.conv("x", 16, 16, 1, 1, "k");
             g.op_with("Transpose", &["k"], "kt", &[("perm", Attr::Ints(vec![0, 1, 3, 2]))]);
-            g.op("Neg", &["x"], "q");
-            g.op("MatMul", &["q", "kt"], "scores");
-            g.op("Softmax", &["scores"], "p");
-            g.op("Dropout", &["p"], "d");
-            g.op("MatMul", &["d", "x"], "mixed");
+            g.ops("q = Neg x; scores = MatMul q kt; p = Softmax scores; d = Dropout p; mixed = MatMul d x");
             let w = g.weight("w", &[8, 8]);
             g.op("MatMul", &["mixed", &w], "y");
         },
@@ -344,8 +319,7 @@ fn prescribed_grids_do_not_spread_to_other_inputs_of_a_concat() {
             g.conv("x", 16, 16, 3, 1, "b");
             g.op("Sigmoid", &["b"], "s");
             g.op_with("MaxPool", &["s"], "p", &[("kernel_shape", Attr::Ints(vec![1, 1]))]);
-            g.op("Concat", &["a", "s"], "joined");
-            g.op("Concat", &["joined", "p"], "more");
+            g.ops("joined = Concat a s; more = Concat joined p");
             g.conv("more", 48, 16, 3, 1, "y");
         },
         &["y"],
@@ -362,9 +336,7 @@ fn constants_follow_the_row() {
     let model = graph(
         |g| {
             g.values("half", &[], &[0.5]);
-            g.op("Mul", &["x", "half"], "m");
-            g.op("Sub", &["m", "half"], "s");
-            g.op("Add", &["s", "half"], "y");
+            g.ops("m = Mul x half; s = Sub m half; y = Add s half");
         },
         &["y"],
     );
@@ -385,12 +357,9 @@ fn numbers_that_become_indices_stay_float_in_every_table() {
             |g| {
                 g.values("two", &[], &[2.0]);
                 g.weight("table", &[64, 16]);
-                g.op("Relu", &["x"], "r");
-                g.op("Mul", &["r", "two"], "doubled");
-                g.op("Add", &["doubled", "r"], "moved");
+                g.ops("r = Relu x; doubled = Mul r two; moved = Add doubled r");
                 g.op_with("Cast", &["moved"], "integers", &[("to", Attr::Int(to))]);
-                g.op("Gather", &["table", "integers"], "rows");
-                g.op("Mul", &["r", "two"], "z");
+                g.ops("rows = Gather table integers; z = Mul r two");
             },
             &["rows", "z"],
         );
@@ -414,12 +383,10 @@ fn what_only_a_softmax_makes_use_of() {
     let model = graph(
         |g| {
             g.weight("mask", &[8, 8]);
-            g.op("Relu", &["x"], "shared");
-            g.op("Neg", &["shared"], "scores");
-            g.op("Add", &["scores", "mask"], "masked");
-            g.op("Transpose", &["masked"], "moved");
-            g.op("Softmax", &["moved"], "weights");
-            g.op("Add", &["weights", "shared"], "y");
+            g.ops(
+                "shared = Relu x; scores = Neg shared; masked = Add scores mask; moved = Transpose masked; \
+                 weights = Softmax moved; y = Add weights shared",
+            );
         },
         &["y"],
     );

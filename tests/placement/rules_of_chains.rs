@@ -13,9 +13,7 @@ fn found(rule: &str, build: impl Fn(&mut GraphBuilder), output: &str) -> Vec<Str
 }
 
 fn hard_swish(g: &mut GraphBuilder, x: &str) {
-    for (name, value) in [("three", 3.0), ("zero", 0.0), ("six", 6.0)] {
-        g.values(name, &[], &[value]);
-    }
+    g.scalars(&[("three", 3.0), ("zero", 0.0), ("six", 6.0)]);
     g.op("Add", &[x, "three"], "shifted");
     g.op("Clip", &["shifted", "zero", "six"], "clipped");
     g.op("Mul", &[x, "clipped"], "product");
@@ -26,8 +24,7 @@ fn hard_swish(g: &mut GraphBuilder, x: &str) {
 fn activation_functions_behind_a_layer() {
     let silu = |g: &mut GraphBuilder| {
         g.conv("x", 16, 16, 3, 1, "c");
-        g.op("Sigmoid", &["c"], "s");
-        g.op("Mul", &["s", "c"], "silu");
+        g.ops("s = Sigmoid c; silu = Mul s c");
         g.conv("silu", 16, 16, 3, 1, "y");
     };
     assert_eq!(found("skip_fused_gates", silu, "y"), ["Sigmoid_s", "Mul_silu"]);
@@ -46,16 +43,13 @@ fn activation_functions_behind_a_layer() {
     let gated = |g: &mut GraphBuilder| {
         g.conv("x", 16, 16, 3, 1, "c");
         g.conv("x", 16, 16, 3, 1, "d");
-        g.op("Sigmoid", &["d"], "s");
-        g.op("Mul", &["s", "c"], "y");
+        g.ops("s = Sigmoid d; y = Mul s c");
     };
     assert!(found("skip_fused_gates: { alone: 1 }", gated, "y").is_empty());
     // A constant divided by the product is not scaled.
     let inverse = |g: &mut GraphBuilder| {
         g.values("one", &[], &[1.0]);
-        g.op("Sigmoid", &["x"], "s");
-        g.op("Mul", &["x", "s"], "silu");
-        g.op("Div", &["one", "silu"], "y");
+        g.ops("s = Sigmoid x; silu = Mul x s; y = Div one silu");
     };
     assert_eq!(found("skip_fused_gates: { alone: 1 }", inverse, "y"), ["Sigmoid_s", "Mul_silu"]);
 }
@@ -78,14 +72,8 @@ fn a_fused_activation_function_is_quantized_behind_its_last_node() {
 }
 
 fn gelu(g: &mut GraphBuilder) {
-    for (name, value) in [("root", std::f32::consts::SQRT_2), ("one", 1.0), ("half", 0.5)] {
-        g.values(name, &[], &[value]);
-    }
-    g.op("Div", &["x", "root"], "scaled");
-    g.op("Erf", &["scaled"], "erf");
-    g.op("Add", &["erf", "one"], "sum");
-    g.op("Mul", &["x", "sum"], "product");
-    g.op("Mul", &["product", "half"], "y");
+    g.scalars(&[("root", std::f32::consts::SQRT_2), ("one", 1.0), ("half", 0.5)]);
+    g.ops("scaled = Div x root; erf = Erf scaled; sum = Add erf one; product = Mul x sum; y = Mul product half");
 }
 
 #[test]
@@ -93,52 +81,34 @@ fn gelu_spelled_out() {
     let nodes = ["Div_scaled", "Erf_erf", "Add_sum", "Mul_product", "Mul_y"];
     assert_eq!(found("skip_gelu_chains", gelu, "y"), nodes);
     let scaled_first = |g: &mut GraphBuilder| {
-        g.values("half", &[], &[0.5]);
-        g.values("one", &[], &[1.0]);
-        g.op("Mul", &["x", "half"], "h");
-        g.op("Erf", &["x"], "erf");
-        g.op("Add", &["erf", "one"], "sum");
-        g.op("Mul", &["h", "sum"], "y");
+        g.scalars(&[("half", 0.5), ("one", 1.0)]);
+        g.ops("h = Mul x half; erf = Erf x; sum = Add erf one; y = Mul h sum");
     };
     assert_eq!(found("skip_gelu_chains", scaled_first, "y"), ["Mul_h", "Erf_erf", "Add_sum", "Mul_y"]);
     let with_tanh = |g: &mut GraphBuilder| {
-        for (name, value) in [("cube", 3.0), ("c", 0.0447), ("root", 0.7979), ("one", 1.0)] {
-            g.values(name, &[], &[value]);
-        }
-        g.op("Pow", &["x", "cube"], "x3");
-        g.op("Mul", &["x3", "c"], "cx3");
-        g.op("Add", &["x", "cx3"], "inner");
-        g.op("Mul", &["inner", "root"], "scaled");
-        g.op("Tanh", &["scaled"], "tanh");
-        g.op("Add", &["tanh", "one"], "sum");
-        g.op("Mul", &["x", "sum"], "y");
+        g.scalars(&[("cube", 3.0), ("c", 0.0447), ("root", 0.7979), ("one", 1.0)]);
+        g.ops(
+            "x3 = Pow x cube; cx3 = Mul x3 c; inner = Add x cx3; scaled = Mul inner root; tanh = Tanh scaled; \
+             sum = Add tanh one; y = Mul x sum",
+        );
     };
     assert_eq!(found("skip_gelu_chains", with_tanh, "y").len(), 7);
     // SiLU is none.
-    let silu = |g: &mut GraphBuilder| {
-        g.op("Sigmoid", &["x"], "s");
-        g.op("Mul", &["x", "s"], "y");
-    };
+    let silu = |g: &mut GraphBuilder| g.ops("s = Sigmoid x; y = Mul x s");
     assert!(found("skip_gelu_chains", silu, "y").is_empty());
 }
 
 #[test]
 fn layer_normalization_spelled_out() {
     let norm = |g: &mut GraphBuilder| {
-        for (name, value) in [("two", 2.0), ("epsilon", 1e-5)] {
-            g.values(name, &[], &[value]);
-        }
-        g.op("ReduceMean", &["x"], "mean");
-        g.op("Sub", &["x", "mean"], "d");
-        g.op("Pow", &["d", "two"], "square");
-        g.op("ReduceMean", &["square"], "variance");
-        g.op("Add", &["variance", "epsilon"], "v");
-        g.op("Sqrt", &["v"], "deviation");
-        g.op("Div", &["d", "deviation"], "n");
+        g.scalars(&[("two", 2.0), ("epsilon", 1e-5)]);
+        g.ops(
+            "mean = ReduceMean x; d = Sub x mean; square = Pow d two; variance = ReduceMean square; \
+             v = Add variance epsilon; deviation = Sqrt v; n = Div d deviation",
+        );
         g.weight("gamma", &[8]);
         g.weight("beta", &[8]);
-        g.op("Mul", &["n", "gamma"], "scaled");
-        g.op("Add", &["scaled", "beta"], "norm");
+        g.ops("scaled = Mul n gamma; norm = Add scaled beta");
         g.conv("norm", 16, 16, 3, 1, "c");
         g.op("Add", &["c", "norm"], "y");
     };
@@ -147,24 +117,17 @@ fn layer_normalization_spelled_out() {
     assert!(!nodes.contains(&"Add_y".to_string()));
     // The root mean square, with one over the root.
     let rms = |g: &mut GraphBuilder| {
-        for (name, value) in [("one", 1.0), ("epsilon", 1e-5)] {
-            g.values(name, &[], &[value]);
-        }
-        g.op("Mul", &["x", "x"], "square");
-        g.op("ReduceMean", &["square"], "mean");
-        g.op("Add", &["mean", "epsilon"], "v");
-        g.op("Sqrt", &["v"], "root");
-        g.op("Div", &["one", "root"], "by");
-        g.op("Mul", &["x", "by"], "n");
+        g.scalars(&[("one", 1.0), ("epsilon", 1e-5)]);
+        g.ops(
+            "square = Mul x x; mean = ReduceMean square; v = Add mean epsilon; root = Sqrt v; by = Div one root; \
+             n = Mul x by",
+        );
         g.weight("gamma", &[8]);
         g.op("Mul", &["gamma", "n"], "y");
     };
     assert_eq!(found("skip_layer_norm_chains", rms, "y").len(), 7);
     let distance = |g: &mut GraphBuilder| {
-        g.op("Mul", &["x", "x"], "square");
-        g.op("ReduceSum", &["square"], "sum");
-        g.op("Sqrt", &["sum"], "root");
-        g.op("Mul", &["x", "root"], "y");
+        g.ops("square = Mul x x; sum = ReduceSum square; root = Sqrt sum; y = Mul x root");
     };
     assert!(found("skip_layer_norm_chains", distance, "y").is_empty());
 }
@@ -173,26 +136,16 @@ fn layer_normalization_spelled_out() {
 #[test]
 fn layer_normalization_of_jax() {
     let norm = |g: &mut GraphBuilder| {
-        for (name, value) in [("by_n", 0.125), ("zero", 0.0), ("epsilon", 1e-6)] {
-            g.values(name, &[], &[value]);
-        }
+        g.scalars(&[("by_n", 0.125), ("zero", 0.0), ("epsilon", 1e-6)]);
         g.weight("gamma", &[8]);
         g.weight("beta", &[8]);
-        g.op("ReduceSum", &["x"], "sum");
-        g.op("Mul", &["sum", "by_n"], "mean");
-        g.op("Mul", &["x", "x"], "square");
-        g.op("ReduceSum", &["square"], "sum_of_squares");
-        g.op("Mul", &["sum_of_squares", "by_n"], "mean_of_squares");
-        g.op("Mul", &["mean", "mean"], "square_of_mean");
-        g.op("Sub", &["mean_of_squares", "square_of_mean"], "difference");
-        g.op("Max", &["zero", "difference"], "variance");
-        g.op("Add", &["variance", "epsilon"], "v");
-        g.op("Sqrt", &["v"], "deviation");
-        g.op("Reciprocal", &["deviation"], "by");
-        g.op("Mul", &["by", "gamma"], "scale");
-        g.op("Sub", &["x", "mean"], "d");
-        g.op("Mul", &["d", "scale"], "n");
-        g.op("Add", &["n", "beta"], "norm");
+        g.ops(
+            "sum = ReduceSum x; mean = Mul sum by_n; square = Mul x x; sum_of_squares = ReduceSum square; \
+             mean_of_squares = Mul sum_of_squares by_n; square_of_mean = Mul mean mean; \
+             difference = Sub mean_of_squares square_of_mean; variance = Max zero difference; \
+             v = Add variance epsilon; deviation = Sqrt v; by = Reciprocal deviation; scale = Mul by gamma; \
+             d = Sub x mean; n = Mul d scale; norm = Add n beta",
+        );
         g.conv("norm", 16, 16, 3, 1, "c");
         g.op("Add", &["c", "norm"], "y");
     };
@@ -208,19 +161,12 @@ fn layer_normalization_of_keras() {
         g.values("epsilon", &[], &[1e-3]);
         g.weight("gamma", &[8]);
         g.weight("beta", &[8]);
-        g.op("ReduceMean", &["x"], "mean");
-        g.op("Sub", &["x", "mean"], "d");
-        g.op("Mul", &["d", "d"], "square");
-        g.op("ReduceMean", &["square"], "variance");
-        g.op("Add", &["variance", "epsilon"], "v");
-        g.op("Sqrt", &["v"], "deviation");
-        g.op("Reciprocal", &["deviation"], "by");
-        g.op("Mul", &["by", "gamma"], "scale");
-        g.op("Mul", &["x", "scale"], "scaled");
-        g.op("Mul", &["mean", "scale"], "scaled_mean");
-        g.op("Sub", &["beta", "scaled_mean"], "shift");
-        g.op("Add", &["scaled", "shift"], "norm");
-        g.op("Relu", &["norm"], "y");
+        g.ops(
+            "mean = ReduceMean x; d = Sub x mean; square = Mul d d; variance = ReduceMean square; \
+             v = Add variance epsilon; deviation = Sqrt v; by = Reciprocal deviation; scale = Mul by gamma; \
+             scaled = Mul x scale; scaled_mean = Mul mean scale; shift = Sub beta scaled_mean; \
+             norm = Add scaled shift; y = Relu norm",
+        );
     };
     let nodes = found("skip_layer_norm_chains", norm, "y");
     assert_eq!(nodes.len(), 12, "{nodes:?}");
@@ -229,20 +175,15 @@ fn layer_normalization_of_keras() {
 #[test]
 fn softmax_spelled_out() {
     let softmax = |g: &mut GraphBuilder| {
-        g.op("ReduceMax", &["x"], "largest");
-        g.op("Sub", &["x", "largest"], "d");
-        g.op("Exp", &["d"], "exp");
-        g.op("ReduceSum", &["exp"], "sum");
-        g.op("Div", &["exp", "sum"], "probabilities");
-        g.op("Mul", &["probabilities", "x"], "y");
+        g.ops(
+            "largest = ReduceMax x; d = Sub x largest; exp = Exp d; sum = ReduceSum exp; probabilities = Div exp sum; \
+             y = Mul probabilities x",
+        );
     };
     let nodes = ["ReduceMax_largest", "Sub_d", "Exp_exp", "ReduceSum_sum", "Div_probabilities"];
     assert_eq!(found("skip_softmax_chains", softmax, "y"), nodes);
     // The size of a box is no probability.
-    let size = |g: &mut GraphBuilder| {
-        g.op("Exp", &["x"], "exp");
-        g.op("Div", &["exp", "x"], "y");
-    };
+    let size = |g: &mut GraphBuilder| g.ops("exp = Exp x; y = Div exp x");
     assert!(found("skip_softmax_chains", size, "y").is_empty());
 }
 
@@ -253,12 +194,10 @@ fn operators_in_front_of_a_logarithm() {
         g.values("tiny", &[], &[1e-10]);
         g.conv("x", 16, 16, 3, 1, "re");
         g.conv("x", 16, 16, 3, 1, "im");
-        g.op("Mul", &["re", "re"], "re2");
-        g.op("Mul", &["im", "im"], "im2");
-        g.op("Add", &["re2", "im2"], "power");
-        g.op("Clip", &["power", "tiny"], "some");
-        g.op("Log", &["some"], "log");
-        g.op("Mul", &["log", "log"], "y");
+        g.ops(
+            "re2 = Mul re re; im2 = Mul im im; power = Add re2 im2; some = Clip power tiny; log = Log some; \
+             y = Mul log log",
+        );
     };
     let nodes = ["Conv_re", "Conv_im", "Mul_re2", "Mul_im2", "Add_power", "Clip_some"];
     assert_eq!(found("skip_log_chains", spectrogram, "y"), nodes);
@@ -267,10 +206,7 @@ fn operators_in_front_of_a_logarithm() {
         g.values("tiny", &[], &[1e-10]);
         g.op("Relu", &["x"], "r");
         g.conv("r", 16, 16, 3, 1, "c");
-        g.op("Mul", &["c", "c"], "square");
-        g.op("Add", &["square", "tiny"], "some");
-        g.op("Log", &["some"], "log");
-        g.op("Mul", &["log", "log"], "y");
+        g.ops("square = Mul c c; some = Add square tiny; log = Log some; y = Mul log log");
     };
     assert_eq!(found("skip_log_chains", of_features, "y"), ["Mul_square", "Add_some"]);
     let model = graph(of_features, &["y"]);
@@ -278,18 +214,12 @@ fn operators_in_front_of_a_logarithm() {
     assert_eq!(uses(&model, &place_by(&model, &scheme, &[])), ["r -> c", "log -> y, y"]);
     // In front of a root, from the square on.
     let length = |g: &mut GraphBuilder| {
-        g.op("Add", &["x", "x"], "twice");
-        g.op("Mul", &["twice", "twice"], "square");
-        g.op("ReduceSum", &["square"], "sum");
-        g.op("Sqrt", &["sum"], "root");
-        g.op("Mul", &["x", "root"], "y");
+        g.ops("twice = Add x x; square = Mul twice twice; sum = ReduceSum square; root = Sqrt sum; y = Mul x root");
     };
     assert_eq!(found("skip_log_chains", length, "y"), ["Mul_square", "ReduceSum_sum"]);
     let softplus = |g: &mut GraphBuilder| {
         g.values("one", &[], &[1.0]);
-        g.op("Exp", &["x"], "exp");
-        g.op("Add", &["exp", "one"], "sum");
-        g.op("Log", &["sum"], "y");
+        g.ops("exp = Exp x; sum = Add exp one; y = Log sum");
     };
     assert!(found("skip_log_chains", softplus, "y").is_empty());
 }
@@ -298,33 +228,27 @@ fn operators_in_front_of_a_logarithm() {
 fn products_of_linear_attention() {
     let of_one_product = |g: &mut GraphBuilder| {
         g.values("epsilon", &[], &[1e-5]);
-        g.op("Relu", &["x"], "k");
-        g.op("MatMul", &["k", "x"], "kv");
-        g.op("MatMul", &["kv", "k"], "both");
+        g.ops("k = Relu x; kv = MatMul k x; both = MatMul kv k");
         slice(g, "both", 0, 7, 2, "numerator");
         slice(g, "both", 7, 8, 2, "row");
-        g.op("Add", &["row", "epsilon"], "denominator");
-        g.op("Div", &["numerator", "denominator"], "y");
+        g.ops("denominator = Add row epsilon; y = Div numerator denominator");
     };
     assert_eq!(found("skip_linear_attention", of_one_product, "y"), ["MatMul_kv", "MatMul_both"]);
     let by_reciprocal = |g: &mut GraphBuilder| {
         g.values("one", &[], &[1.0]);
-        g.op("Relu", &["x"], "k");
-        g.op("MatMul", &["k", "x"], "numerator");
-        g.op("ReduceSum", &["k"], "sum");
-        g.op("Div", &["one", "sum"], "reciprocal");
-        g.op("Mul", &["numerator", "reciprocal"], "y");
+        g.ops(
+            "k = Relu x; numerator = MatMul k x; sum = ReduceSum k; reciprocal = Div one sum; \
+             y = Mul numerator reciprocal",
+        );
     };
     assert_eq!(found("skip_linear_attention", by_reciprocal, "y"), ["MatMul_numerator"]);
     // A scaled product, and a mean over weights.
     let others = |g: &mut GraphBuilder| {
         g.values("root", &[], &[4.0]);
-        g.op("MatMul", &["x", "x"], "scores");
-        g.op("Div", &["scores", "root"], "scaled");
-        g.op("Abs", &["x"], "weights");
-        g.op("ReduceSum", &["weights"], "sum");
-        g.op("Div", &["weights", "sum"], "mean");
-        g.op("MatMul", &["mean", "scaled"], "y");
+        g.ops(
+            "scores = MatMul x x; scaled = Div scores root; weights = Abs x; sum = ReduceSum weights; \
+             mean = Div weights sum; y = MatMul mean scaled",
+        );
     };
     assert!(found("skip_linear_attention", others, "y").is_empty());
 }
@@ -346,17 +270,11 @@ fn positions_and_ranks() {
     let nodes = ["Transpose_last", "Add_coordinates", "Div_normalized", "Sub_flow"];
     assert_eq!(found("skip_positions", sampled, "y"), nodes);
     let ranked = |g: &mut GraphBuilder| {
-        g.op("MatMul", &["x", "x"], "product");
-        g.op("Mul", &["x", "x"], "square");
-        g.op("Sub", &["square", "product"], "distance");
-        g.op("ArgMin", &["distance"], "y");
+        g.ops("product = MatMul x x; square = Mul x x; distance = Sub square product; y = ArgMin distance");
     };
     assert_eq!(found("skip_positions", ranked, "y"), ["MatMul_product", "Mul_square", "Sub_distance"]);
     let read = |g: &mut GraphBuilder| {
-        g.op("MatMul", &["x", "x"], "product");
-        g.op("Mul", &["product", "x"], "square");
-        g.op("ArgMin", &["square"], "nearest");
-        g.op("Relu", &["square"], "y");
+        g.ops("product = MatMul x x; square = Mul product x; nearest = ArgMin square; y = Relu square");
     };
     assert!(found("skip_positions", read, "y").is_empty());
 }
@@ -365,21 +283,16 @@ fn positions_and_ranks() {
 fn samples_that_are_normalized_by_their_own_statistics() {
     let normalized = |g: &mut GraphBuilder| {
         g.values("epsilon", &[], &[1e-5]);
-        g.op("Abs", &["x"], "magnitude");
-        g.op("ReduceMean", &["magnitude"], "mean");
-        g.op("Add", &["mean", "epsilon"], "scale");
-        g.op("Div", &["x", "scale"], "n");
+        g.ops("magnitude = Abs x; mean = ReduceMean magnitude; scale = Add mean epsilon; n = Div x scale");
         g.conv("n", 16, 16, 3, 1, "c");
-        g.op("Add", &["c", "n"], "sum");
-        g.op("Mul", &["sum", "scale"], "y");
+        g.ops("sum = Add c n; y = Mul sum scale");
     };
     let nodes = ["Add_scale", "Div_n", "Mul_y"];
     assert_eq!(found("skip_input_statistics", normalized, "y"), nodes);
     // A mean of features, as in a squeeze-and-excite block, is no statistic of the input.
     let of_features = |g: &mut GraphBuilder| {
         g.conv("x", 16, 16, 3, 1, "c");
-        g.op("ReduceMean", &["c"], "mean");
-        g.op("Mul", &["c", "mean"], "y");
+        g.ops("mean = ReduceMean c; y = Mul c mean");
     };
     assert!(found("skip_input_statistics", of_features, "y").is_empty());
 }
@@ -389,10 +302,7 @@ fn attention() {
     let masked = |g: &mut GraphBuilder| {
         g.values("root", &[], &[4.0]);
         g.input("mask", &[1, 16, 8, 8]);
-        g.op("MatMul", &["x", "x"], "scores");
-        g.op("Div", &["scores", "root"], "scaled");
-        g.op("Add", &["scaled", "mask"], "masked");
-        g.op("Softmax", &["masked"], "weights");
+        g.ops("scores = MatMul x x; scaled = Div scores root; masked = Add scaled mask; weights = Softmax masked");
         g.op_with("Transpose", &["x"], "v", &[("perm", Attr::Ints(vec![0, 1, 3, 2]))]);
         g.op("MatMul", &["weights", "v"], "y");
     };
@@ -400,24 +310,16 @@ fn attention() {
     assert_eq!(found("skip_attention_output", masked, "y"), ["MatMul_y"]);
     // As GPT-2 and OPT mask: a difference, and a lower bound.
     let bounded = |g: &mut GraphBuilder| {
-        for (name, value) in [("kept", 1.0), ("left_out", 1e4), ("lowest", -1e5)] {
-            g.values(name, &[], &[value]);
-        }
+        g.scalars(&[("kept", 1.0), ("left_out", 1e4), ("lowest", -1e5)]);
         g.input("mask", &[1, 16, 8, 8]);
-        g.op("MatMul", &["x", "x"], "scores");
-        g.op("Add", &["scores", "mask"], "added");
-        g.op("Mul", &["added", "kept"], "times");
-        g.op("Sub", &["times", "left_out"], "masked");
-        g.op("Max", &["masked", "lowest"], "bounded");
-        g.op("Softmax", &["bounded"], "weights");
-        g.op("MatMul", &["weights", "x"], "y");
+        g.ops(
+            "scores = MatMul x x; added = Add scores mask; times = Mul added kept; masked = Sub times left_out; \
+             bounded = Max masked lowest; weights = Softmax bounded; y = MatMul weights x",
+        );
     };
     assert_eq!(found("skip_attention_scores", bounded, "y"), ["MatMul_scores", "MatMul_y"]);
     let unmasked = |g: &mut GraphBuilder| {
-        g.op("MatMul", &["x", "x"], "scores");
-        g.op("Softmax", &["scores"], "weights");
-        g.op("Relu", &["x"], "v");
-        g.op("MatMul", &["weights", "v"], "y");
+        g.ops("scores = MatMul x x; weights = Softmax scores; v = Relu x; y = MatMul weights v");
     };
     assert!(found("skip_attention_scores", unmasked, "y").is_empty());
     assert!(found("skip_attention_output", unmasked, "y").is_empty());
@@ -429,13 +331,10 @@ fn sums_of_embeddings() {
         g.input("ids", &[1, 8]);
         g.weight("words", &[100, 16]);
         g.weight("positions", &[8, 16]);
-        g.op("Gather", &["words", "ids"], "w");
-        g.op("Gather", &["positions", "ids"], "p");
-        g.op("Unsqueeze", &["p"], "p1");
-        g.op("Add", &["w", "p1"], "e1");
-        g.op("Add", &["x", "e1"], "e2");
-        g.op("Relu", &["e2"], "r");
-        g.op("Add", &["r", "x"], "y");
+        g.ops(
+            "w = Gather words ids; p = Gather positions ids; p1 = Unsqueeze p; e1 = Add w p1; e2 = Add x e1; \
+             r = Relu e2; y = Add r x",
+        );
     };
     assert_eq!(found("skip_embedding_adds", build, "y"), ["Add_e1", "Add_e2"]);
 }
@@ -444,13 +343,11 @@ fn sums_of_embeddings() {
 fn squeeze_and_excite() {
     let block = |source: &'static str| {
         move |g: &mut GraphBuilder| {
-            g.op("Relu", &["x"], "r");
-            g.op("GlobalAveragePool", &[source], "mean");
+            g.ops(&format!("r = Relu x; mean = GlobalAveragePool {source}"));
             g.conv("mean", 16, 16, 1, 1, "down");
             g.op("Relu", &["down"], "d");
             g.conv("d", 16, 16, 1, 1, "up");
-            g.op("Sigmoid", &["up"], "gate");
-            g.op("Mul", &["r", "gate"], "y");
+            g.ops("gate = Sigmoid up; y = Mul r gate");
         }
     };
     assert_eq!(found("skip_squeeze_excite", block("r"), "y"), ["GlobalAveragePool_mean", "Mul_y"]);

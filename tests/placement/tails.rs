@@ -53,12 +53,10 @@ fn yolov8(g: &mut GraphBuilder) {
     slice(g, "distances", 0, 2, 1, "lt");
     slice(g, "distances", 2, 4, 1, "rb");
     g.weight("anchors", &[1, 2, 64]);
-    g.op("Sub", &["anchors", "lt"], "from");
-    g.op("Add", &["anchors", "rb"], "to");
+    g.ops("from = Sub anchors lt; to = Add anchors rb");
     concat(g, &["from", "to"], 1, "cells");
     g.values("stride", &[], &[8.0]);
-    g.op("Mul", &["cells", "stride"], "pixels");
-    g.op("Sigmoid", &["cls.rows"], "scores");
+    g.ops("pixels = Mul cells stride; scores = Sigmoid cls.rows");
     concat(g, &["pixels", "scores"], 1, "y");
 }
 
@@ -87,16 +85,13 @@ fn yolov5(g: &mut GraphBuilder) {
     slice(g, "s", 0, 2, 1, "xy");
     slice(g, "s", 2, 4, 1, "wh");
     slice(g, "s", 4, 8, 1, "conf");
-    g.values("two", &[], &[2.0]);
-    g.values("stride", &[], &[8.0]);
+    g.scalars(&[("two", 2.0), ("stride", 8.0)]);
     g.weight("grid", &[1, 2, 64]);
     g.weight("anchors", &[1, 2, 64]);
-    g.op("Mul", &["xy", "two"], "xy2");
-    g.op("Add", &["xy2", "grid"], "cell");
-    g.op("Mul", &["cell", "stride"], "centre");
-    g.op("Mul", &["wh", "two"], "wh2");
-    g.op("Pow", &["wh2", "two"], "squared");
-    g.op("Mul", &["squared", "anchors"], "size");
+    g.ops(
+        "xy2 = Mul xy two; cell = Add xy2 grid; centre = Mul cell stride; wh2 = Mul wh two; squared = Pow wh2 two; \
+         size = Mul squared anchors",
+    );
     concat(g, &["centre", "size", "conf"], 1, "y");
 }
 
@@ -154,8 +149,7 @@ fn suppression_of_boxes_is_of_a_detector_in_any_domain() {
                 backbone(g);
                 output_layer(g, 4, "loc");
                 output_layer(g, 3, "conf");
-                g.op("Exp", &["loc.rows"], "boxes");
-                g.op("Sigmoid", &["conf.rows"], "scores");
+                g.ops("boxes = Exp loc.rows; scores = Sigmoid conf.rows");
                 g.op(op, &["boxes", "scores"], "y");
             },
             &["y"],
@@ -194,11 +188,9 @@ fn ends_that_are_no_tails() {
     };
     none("classifier", &|g| {
         backbone(g);
-        g.op("GlobalAveragePool", &["feature"], "pooled");
-        g.op("Flatten", &["pooled"], "flat");
+        g.ops("pooled = GlobalAveragePool feature; flat = Flatten pooled");
         g.weight("w", &[16, 10]);
-        g.op("Gemm", &["flat", "w"], "logits");
-        g.op("Softmax", &["logits"], "y");
+        g.ops("logits = Gemm flat w; y = Softmax logits");
     });
     none("classes with the highest scores", &|g| {
         backbone(g);
@@ -270,12 +262,9 @@ fn a_transformer_has_no_tail() {
                 g.op("MatMul", &["tokens", &format!("w.{part}")], part);
             }
             g.op_with("Transpose", &["k"], "kt", &[("perm", Attr::Ints(vec![0, 2, 1]))]);
-            g.op("MatMul", &["q", "kt"], "scores");
-            g.op("Softmax", &["scores"], "p");
-            g.op("MatMul", &["p", "v"], "mixed");
+            g.ops("scores = MatMul q kt; p = Softmax scores; mixed = MatMul p v");
             g.weight("w.out", &[16, 16]);
-            g.op("MatMul", &["mixed", "w.out"], "attention");
-            g.op("Add", &["attention", "tokens"], "residual");
+            g.ops("attention = MatMul mixed w.out; residual = Add attention tokens");
             g.weight("gain", &[16]);
             g.op("LayerNormalization", &["residual", "gain"], "normed");
             slice(g, "normed", 0, 1, 1, "first");

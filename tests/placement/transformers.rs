@@ -14,8 +14,7 @@ fn linear(g: &mut GraphBuilder, x: &str, y: &str) {
     let (weight, bias, product) = (format!("{y}_w"), format!("{y}_b"), format!("{y}_product"));
     g.weight(&weight, &[8, 8]);
     g.weight(&bias, &[8]);
-    g.op("MatMul", &[x, &weight], &product);
-    g.op("Add", &[&product, &bias], y);
+    g.ops(&format!("{product} = MatMul {x} {weight}; {y} = Add {product} {bias}"));
 }
 
 /// Attention of one head; its products are `scores` and `mixed`.
@@ -23,20 +22,16 @@ fn attention(g: &mut GraphBuilder, x: &str, y: &str) {
     for name in ["q", "k", "v"] {
         linear(g, x, name);
     }
-    g.op("Transpose", &["k"], "kt");
-    g.op("MatMul", &["q", "kt"], "scores");
+    g.ops("kt = Transpose k; scores = MatMul q kt");
     g.values("root", &[], &[2.8]);
-    g.op("Div", &["scores", "root"], "scaled");
-    g.op("Softmax", &["scaled"], "p");
-    g.op("MatMul", &["p", "v"], "mixed");
+    g.ops("scaled = Div scores root; p = Softmax scaled; mixed = MatMul p v");
     linear(g, "mixed", y);
 }
 
 /// A layer normalization spelled out.
 fn spelled_out(g: &mut GraphBuilder, x: &str, y: &str) {
     let name = |part: &str| format!("{y}_{part}");
-    g.values("two", &[], &[2.0]);
-    g.values("epsilon", &[], &[1e-5]);
+    g.scalars(&[("two", 2.0), ("epsilon", 1e-5)]);
     g.weight(&name("gamma"), &[8]);
     g.weight(&name("beta"), &[8]);
     let axes = [("axes", Attr::Ints(vec![-1]))];
@@ -131,12 +126,10 @@ fn constant_queries_and_the_mean_over_tokens_stay_float() {
         linear(g, "n", "k");
         g.op("Transpose", &["k"], "kt");
         g.weight("queries", &[1, 4, 1, 8]);
-        g.op("MatMul", &["queries", "kt"], "scores");
-        g.op("Softmax", &["scores"], "p");
-        g.op("MatMul", &["p", "n"], "mixed");
-        g.op("Transpose", &["mixed"], "channels");
-        g.op("GlobalAveragePool", &["channels"], "mean");
-        g.op("Flatten", &["mean"], "flat");
+        g.ops(
+            "scores = MatMul queries kt; p = Softmax scores; mixed = MatMul p n; channels = Transpose mixed; \
+             mean = GlobalAveragePool channels; flat = Flatten mean",
+        );
         linear(g, "flat", "y");
     };
     let model = graph(head, &["y"]);
@@ -195,17 +188,12 @@ fn ranges_of_linear_inputs_hold_all_values() {
 fn convolutions_and_what_is_beside_them_are_placed_as_without_a_transformer() {
     let with_attention = |g: &mut GraphBuilder| {
         g.conv("x", 16, 16, 3, 1, "c");
-        g.op("Sigmoid", &["c"], "s");
-        g.op("Mul", &["c", "s"], "gated");
+        g.ops("s = Sigmoid c; gated = Mul c s");
         g.conv("gated", 16, 24, 1, 1, "qkv");
-        g.op("Reshape", &["qkv", "shape"], "tokens");
-        g.op("Split", &["tokens"], "q");
+        g.ops("tokens = Reshape qkv shape; q = Split tokens");
         g.also_makes("k");
         g.also_makes("v");
-        g.op("MatMul", &["q", "k"], "scores");
-        g.op("Softmax", &["scores"], "p");
-        g.op("MatMul", &["v", "p"], "mixed");
-        g.op("Reshape", &["mixed", "shape"], "pixels");
+        g.ops("scores = MatMul q k; p = Softmax scores; mixed = MatMul v p; pixels = Reshape mixed shape");
         g.conv("pixels", 8, 16, 1, 1, "projected");
         g.op("Add", &["gated", "projected"], "sum");
         g.conv("sum", 16, 16, 1, 1, "y");
@@ -225,8 +213,7 @@ fn the_embedding_of_patches_stays_float() {
             g.weight("patches_w", &[8, 16, 4, 4]);
             let attributes = [("strides", Attr::Ints(vec![stride, stride]))];
             g.op_with("Conv", &["x", "patches_w"], "patches", &attributes);
-            g.op("Reshape", &["patches", "shape"], "rows");
-            g.op("Transpose", &["rows"], "tokens");
+            g.ops("rows = Reshape patches shape; tokens = Transpose rows");
             attention(g, "tokens", "y");
         }
     };
@@ -268,8 +255,7 @@ fn inputs_of_linear_layers_are_marked_beside_quantized_outputs() {
 fn constants_of_operators_without_activations_are_quantized() {
     let build = |g: &mut GraphBuilder| {
         g.weight("table", &[5, 8]);
-        g.op("Gather", &["table", "ids"], "looked_up");
-        g.op("Add", &["x", "looked_up"], "y");
+        g.ops("looked_up = Gather table ids; y = Add x looked_up");
     };
     let model = graph(build, &["y"]);
     let with_rows = |rules: &str| {

@@ -50,6 +50,11 @@ impl GraphBuilder {
         name.into()
     }
 
+    /// Float32 initializers of one value without axes.
+    pub fn scalars(&mut self, values: &[(&str, f32)]) {
+        values.iter().for_each(|(name, value)| drop(self.values(name, &[], &[*value])));
+    }
+
     /// An initializer made elsewhere.
     pub fn tensor(&mut self, tensor: TensorProto) -> String {
         let name = tensor.name().to_string();
@@ -59,6 +64,15 @@ impl GraphBuilder {
 
     pub fn op(&mut self, op_type: &str, inputs: &[&str], output: &str) -> String {
         self.op_with(op_type, inputs, output, &[])
+    }
+
+    /// Adds operators from a text such as `sum = Add x y; y = Relu sum`.
+    pub fn ops(&mut self, text: &str) {
+        for one in text.split(';') {
+            let words: Vec<&str> = one.split_whitespace().collect();
+            let [output, "=", op_type, inputs @ ..] = &words[..] else { panic!("{one}") };
+            self.op(op_type, inputs, output);
+        }
     }
 
     pub fn op_with(&mut self, op_type: &str, inputs: &[&str], output: &str, attributes: &[(&str, Attr)]) -> String {

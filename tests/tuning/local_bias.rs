@@ -33,11 +33,9 @@ fn corrected(mask: &str, seed: u32) -> [Vec<f32>; 2] {
     g.input("x", &[1, TOKENS as i64, WIDTH as i64]);
     g.input(mask, &[1, TOKENS as i64]);
     let (weight, bias) = (g.weight("w", &[WIDTH, OUT]), g.weight("b", &[OUT]));
-    g.op("MatMul", &["x", &weight], "product");
-    g.op("Add", &["product", &bias], "z");
+    g.ops(&format!("product = MatMul x {weight}; z = Add product {bias}"));
     g.tensor(tensor::from_i64("last", &[1], &[2]).unwrap());
-    g.op("Unsqueeze", &[mask, "last"], "column");
-    g.op("Mul", &["z", "column"], "y");
+    g.ops(&format!("column = Unsqueeze {mask} last; y = Mul z column"));
     let model = g.output("y").build();
     let scheme = backends::resolve("tensorrt").unwrap();
     let info = value_info(&model);

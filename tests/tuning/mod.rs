@@ -548,8 +548,7 @@ fn nothing_is_kept_while_an_output_is_infinite() {
     g.values("more", &[], &[1.01]);
     g.op("Mul", &[&relu, "more"], "scaled");
     g.values("least", &[], &[0.01]);
-    g.op("Add", &["scaled", "least"], "larger");
-    g.op("Sub", &["larger", &relu], "positive");
+    g.ops(&format!("larger = Add scaled least; positive = Sub larger {relu}"));
     g.values("minus_one", &[], &[-1.0]);
     g.op("Pow", &["positive", "minus_one"], "inverse");
     g.output("inverse");
@@ -635,13 +634,10 @@ fn a_large_weight_costs_no_samples() {
     let mut g = GraphBuilder::new(13);
     g.input("x", &[1, 1, 8, 8]);
     g.conv("x", 1, 64, 3, 1, "c");
-    g.op("Relu", &["c"], "r");
-    g.op("GlobalAveragePool", &["r"], "p");
-    g.op("Flatten", &["p"], "f");
+    g.ops("r = Relu c; p = GlobalAveragePool r; f = Flatten p");
     g.weight("w", &[64, 60_000]);
     g.weight("v", &[60_000, 4]);
-    g.op("MatMul", &["f", "w"], "h");
-    g.op("MatMul", &["h", "v"], "y");
+    g.ops("h = MatMul f w; y = MatMul h v");
     let model = g.output("y").build();
     let path = folder.path().join("model.onnx");
     std::fs::write(&path, model.encode_to_vec()).unwrap();

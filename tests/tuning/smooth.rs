@@ -205,8 +205,7 @@ fn rows_of_weights_are_made_alike_where_activations_have_16_bits() {
     let weight =
         noise(WIDTH * WIDTH, 7).iter().enumerate().map(|(i, value)| value * rows[i / WIDTH]).collect::<Vec<_>>();
     g.values("up_w", &[WIDTH, WIDTH], &weight);
-    g.op("MatMul", &["n", "up_w"], "up");
-    g.op("Gelu", &["up"], "g");
+    g.ops("up = MatMul n up_w; g = Gelu up");
     linear(&mut g, "g", [WIDTH, WIDTH], "down");
     g.op("Add", &["n", "down"], "y");
     let model = g.output("y").build();

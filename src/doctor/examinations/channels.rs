@@ -1,6 +1,6 @@
 //! Examinations of channels: constant ones, and ones with far larger values than the others.
 
-use super::{Examination, Examined, Facts, NO_BACKEND, NO_DATA};
+use super::{Examined, Facts, NO_BACKEND, NO_DATA};
 use crate::check::{Finding, Severity};
 use crate::doctor::TensorSurvey;
 use crate::onnx::graph::GraphIndex;
@@ -17,75 +17,63 @@ const OUTLIER_RATIO: f64 = 32.0;
 const LEAST_CHANNELS: usize = 4;
 
 /// Activations with many channels that have one value on all samples.
-pub const DEAD_CHANNELS: Examination = Examination {
-    name: "dead_channels",
-    about: "channels of activations that have one value on all samples",
-    examine: |facts| {
-        of_tensors(facts, |tensor| {
-            let n = tensor.by_channel.len();
-            let is_dead = |channel: &&Extremes| channel.get().is_none_or(|(min, max)| min == max);
-            let n_dead = tensor.by_channel.iter().filter(is_dead).count();
-            let what = "the number of channels with one value on all samples";
-            let finding = Finding::new(what, format!("{n_dead} of {n}"), "near 0");
-            let hint = "the data do not activate these channels: use more varied samples and check the preprocessing, or prune the channels";
-            (n >= LEAST_CHANNELS && n_dead as f64 > DEAD_SHARE * n as f64).then(|| finding.hint(hint))
-        })
-    },
-};
+pub(super) fn dead_channels(facts: &Facts) -> Examined {
+    of_tensors(facts, |tensor| {
+        let n = tensor.by_channel.len();
+        let is_dead = |channel: &&Extremes| channel.get().is_none_or(|(min, max)| min == max);
+        let n_dead = tensor.by_channel.iter().filter(is_dead).count();
+        let what = "the number of channels with one value on all samples";
+        let finding = Finding::new(what, format!("{n_dead} of {n}"), "near 0");
+        let hint = "the data do not activate these channels: use more varied samples and check the preprocessing, or prune the channels";
+        (n >= LEAST_CHANNELS && n_dead as f64 > DEAD_SHARE * n as f64).then(|| finding.hint(hint))
+    })
+}
 
 /// Quantized activations whose range a single channel widens.
-pub const OUTLIER_CHANNELS: Examination = Examination {
-    name: "outlier_channels",
-    about: "quantized activations with a channel that is many times as wide as the median channel, so that few levels are left for the others",
-    examine: |facts| {
-        of_tensors(facts, |tensor| {
-            let is_quantized =
-                |quantizer: &ActivationQuantizer| quantizer.tensor == tensor.tensor && !quantizer.edges.is_empty();
-            let is_narrowed = match facts.scheme {
-                Some(_) => facts.placement.activations.iter().any(is_quantized),
-                None => tensor.n_readers > 0,
-            };
-            if !is_narrowed {
-                return None;
-            }
-            let widths: Vec<f64> = tensor.by_channel.iter().map(|channel| channel.width_with_zero()).collect();
-            let found = ratio_text(&widths)?;
-            let finding = Finding::new("the widest channel's range", found, format!("up to {OUTLIER_RATIO} times"));
-            let hint = "channel scales (--effort 1 and above) reduce it; else keep its readers float with --exclude";
-            Some(finding.hint(hint))
-        })
-    },
-};
+pub(super) fn outlier_channels(facts: &Facts) -> Examined {
+    of_tensors(facts, |tensor| {
+        let is_quantized =
+            |quantizer: &ActivationQuantizer| quantizer.tensor == tensor.tensor && !quantizer.edges.is_empty();
+        let is_narrowed = match facts.scheme {
+            Some(_) => facts.placement.activations.iter().any(is_quantized),
+            None => tensor.n_readers > 0,
+        };
+        if !is_narrowed {
+            return None;
+        }
+        let widths: Vec<f64> = tensor.by_channel.iter().map(|channel| channel.width_with_zero()).collect();
+        let found = ratio_text(&widths)?;
+        let finding = Finding::new("the widest channel's range", found, format!("up to {OUTLIER_RATIO} times"));
+        let hint = "channel scales (--effort 1 and above) reduce it; else keep its readers float with --exclude";
+        Some(finding.hint(hint))
+    })
+}
 
 /// Weights with one scale per tensor and channels of very different widths.
-pub const OUTLIER_WEIGHTS: Examination = Examination {
-    name: "outlier_weights",
-    about: "weights with one scale per tensor and an output channel that is many times as wide as the median channel",
-    examine: |facts| {
-        if facts.scheme.is_none() {
-            return Examined::Unknown(NO_BACKEND.to_string());
-        }
-        let Some(graph) = &facts.model.graph else { return Examined::nothing() };
-        let index = GraphIndex::new(graph);
-        let mut found = Vec::new();
-        for weight in facts.placement.weights.iter().filter(|weight| weight.axis.is_none()) {
-            let Some(&(node_idx, input_idx)) = weight.edges.first() else { continue };
-            let (Some(tensor), Some(values)) = (index.initializer(&weight.tensor), index.floats(&weight.tensor)) else {
-                continue;
-            };
-            let node = &graph.node[node_idx];
-            let shape: Vec<usize> = tensor.dims.iter().map(|&n| n as usize).collect();
-            let Some(ratio) = ratio_text(&channel_widths(&shape, &values, output_axis(node, input_idx))) else {
-                continue;
-            };
-            let expected = format!("up to {OUTLIER_RATIO} times, as the backend gives this weight one scale");
-            let finding = Finding::new("the widest output channel", ratio, expected).at(node).on(&weight.tensor);
-            let hint = "channel scales (--effort 1 and above) reduce it; else use a backend with scales per channel";
-            found.push(Finding { severity: Severity::Warning, ..finding.hint(hint) });
-        }
-        Examined::Found(found)
-    },
-};
+pub(super) fn outlier_weights(facts: &Facts) -> Examined {
+    if facts.scheme.is_none() {
+        return Examined::Unknown(NO_BACKEND.to_string());
+    }
+    let Some(graph) = &facts.model.graph else { return Examined::nothing() };
+    let index = GraphIndex::new(graph);
+    let mut found = Vec::new();
+    for weight in facts.placement.weights.iter().filter(|weight| weight.axis.is_none()) {
+        let Some(&(node_idx, input_idx)) = weight.edges.first() else { continue };
+        let (Some(tensor), Some(values)) = (index.initializer(&weight.tensor), index.floats(&weight.tensor)) else {
+            continue;
+        };
+        let node = &graph.node[node_idx];
+        let shape: Vec<usize> = tensor.dims.iter().map(|&n| n as usize).collect();
+        let Some(ratio) = ratio_text(&channel_widths(&shape, &values, output_axis(node, input_idx))) else {
+            continue;
+        };
+        let expected = format!("up to {OUTLIER_RATIO} times, as the backend gives this weight one scale");
+        let finding = Finding::new("the widest output channel", ratio, expected).at(node).on(&weight.tensor);
+        let hint = "channel scales (--effort 1 and above) reduce it; else use a backend with scales per channel";
+        found.push(Finding { severity: Severity::Warning, ..finding.hint(hint) });
+    }
+    Examined::Found(found)
+}
 
 /// Returns the largest absolute value of each channel of a weight.
 fn channel_widths(shape: &[usize], values: &[f32], axis: i64) -> Vec<f64> {

@@ -1,6 +1,6 @@
 //! The examination of the number of samples.
 
-use super::{Examination, Examined, NO_DATA};
+use super::{Examined, Facts, NO_DATA};
 use crate::check::Finding;
 use crate::doctor::DataSurvey;
 use crate::statistics::Extremes;
@@ -27,37 +27,32 @@ pub struct RangeAgreement {
 }
 
 /// Ranges that still grow: half of the samples give clearly narrower ones.
-pub const ENOUGH_DATA: Examination = Examination {
-    name: "enough_data",
-    about: "ranges of tensors that still grow with the number of samples",
-    examine: |facts| {
-        let Some(data) = facts.data else { return Examined::Unknown(NO_DATA.to_string()) };
-        let agreement = range_agreement(data);
-        let n_samples = data.samples.len();
-        let finding = match (agreement.iter().rev().nth(1), facts.until_stable) {
-            _ if n_samples < MIN_RANGE_SAMPLES => {
-                let expected = format!("{MIN_RANGE_SAMPLES} or more");
-                Finding::new("the number of samples", n_samples.to_string(), expected).hint("use more samples")
-            }
-            (_, Some(until_stable)) if until_stable.is_stable => return Examined::nothing(),
-            (_, Some(until_stable)) => {
-                let found = format!("{n_samples} ({})", until_stable.sentence());
-                let expected = "a number from which on no range changes by a step";
-                Finding::new("the number of samples", found, expected).hint(MORE)
-            }
-            (None, None) => return Examined::nothing(),
-            (Some(half), None) if half.share >= ENOUGH_SHARE => return Examined::nothing(),
-            (Some(half), None) => {
-                let what = format!(
-                    "the share of tensors to which half of the {n_samples} samples give a clearly narrower range"
-                );
-                let [found, most] = [half.share, ENOUGH_SHARE].map(|share| format!("{:.0} %", 100.0 * (1.0 - share)));
-                Finding::new(what, found, format!("{most} or less")).hint(MORE)
-            }
-        };
-        Examined::warning(finding)
-    },
-};
+pub(super) fn enough_data(facts: &Facts) -> Examined {
+    let Some(data) = facts.data else { return Examined::Unknown(NO_DATA.to_string()) };
+    let agreement = range_agreement(data);
+    let n_samples = data.samples.len();
+    let finding = match (agreement.iter().rev().nth(1), facts.until_stable) {
+        _ if n_samples < MIN_RANGE_SAMPLES => {
+            let expected = format!("{MIN_RANGE_SAMPLES} or more");
+            Finding::new("the number of samples", n_samples.to_string(), expected).hint("use more samples")
+        }
+        (_, Some(until_stable)) if until_stable.is_stable => return Examined::nothing(),
+        (_, Some(until_stable)) => {
+            let found = format!("{n_samples} ({})", until_stable.sentence());
+            let expected = "a number from which on no range changes by a step";
+            Finding::new("the number of samples", found, expected).hint(MORE)
+        }
+        (None, None) => return Examined::nothing(),
+        (Some(half), None) if half.share >= ENOUGH_SHARE => return Examined::nothing(),
+        (Some(half), None) => {
+            let what =
+                format!("the share of tensors to which half of the {n_samples} samples give a clearly narrower range");
+            let [found, most] = [half.share, ENOUGH_SHARE].map(|share| format!("{:.0} %", 100.0 * (1.0 - share)));
+            Finding::new(what, found, format!("{most} or less")).hint(MORE)
+        }
+    };
+    Examined::warning(finding)
+}
 
 /// Returns the agreement for all samples, half of them, a quarter and so on, smallest number first. Empty without
 /// ranges.

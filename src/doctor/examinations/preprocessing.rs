@@ -1,22 +1,20 @@
 //! The examination of the preprocessing of images.
 
-use super::{Examination, Examined, Facts};
+use super::{Examined, Facts};
 use crate::check::Finding;
 use crate::preprocessing::{BetterPixels, PixelVerdict};
 
 /// Scale of the pixels and order of the color channels that do not fit the network.
-pub const PREPROCESSING: Examination = Examination {
-    name: "preprocessing",
-    about: "scale of the pixels and order of the color channels, judged by the network's own outputs",
-    examine: |facts| match facts.pixel_values {
+pub(super) fn preprocessing(facts: &Facts) -> Examined {
+    match facts.pixel_values {
         PixelVerdict::Unknown(_) if facts.no_box.is_some() => nothing_detected(facts, None),
         PixelVerdict::Hint { hint, .. } if facts.no_box.is_some() => nothing_detected(facts, Some(hint.as_str())),
         PixelVerdict::Unknown(reason) => Examined::Unknown(reason.clone()),
         PixelVerdict::Hint { reason, hint } => Examined::Hint { reason: reason.clone(), hint: hint.clone() },
         PixelVerdict::Fit => Examined::nothing(),
         PixelVerdict::Better(better) => found(facts, better),
-    },
-};
+    }
+}
 
 fn found(facts: &Facts, better: &BetterPixels) -> Examined {
     let BetterPixels { given, better, sentence, .. } = better;

@@ -1,6 +1,6 @@
 //! The examination of detector tails that join values of different units.
 
-use super::{Examination, Examined, Facts, NO_DATA};
+use super::{Examined, Facts, NO_DATA};
 use crate::check::{Finding, Severity};
 use crate::onnx::node::node_name;
 use crate::statistics::Extremes;
@@ -10,24 +10,20 @@ use std::collections::BTreeMap;
 const LEAST_RATIO: f64 = 16.0;
 
 /// Nodes of a detector's tail that join tensors of very different ranges, such as boxes in pixels and scores.
-pub const MIXED_UNITS: Examination = Examination {
-    name: "mixed_units",
-    about: "a detector's tail that joins boxes in pixels with scores: one grid for both leaves scores too few levels",
-    examine: |facts| {
-        let Some(data) = facts.data else { return Examined::Unknown(NO_DATA.to_string()) };
-        let ranges: BTreeMap<&str, Extremes> =
-            data.tensors.iter().map(|tensor| (tensor.tensor.as_str(), tensor.extremes())).collect();
-        let mut found = Vec::new();
-        for tail in &facts.placement.tails {
-            let is_float = !tail.nodes.iter().any(|node| facts.placement.quantized_nodes.contains(node));
-            if facts.scheme.is_some() && is_float {
-                continue;
-            }
-            found.extend(tail.nodes.iter().filter_map(|&node_idx| joined(facts, node_idx, &ranges)));
+pub(super) fn mixed_units(facts: &Facts) -> Examined {
+    let Some(data) = facts.data else { return Examined::Unknown(NO_DATA.to_string()) };
+    let ranges: BTreeMap<&str, Extremes> =
+        data.tensors.iter().map(|tensor| (tensor.tensor.as_str(), tensor.extremes())).collect();
+    let mut found = Vec::new();
+    for tail in &facts.placement.tails {
+        let is_float = !tail.nodes.iter().any(|node| facts.placement.quantized_nodes.contains(node));
+        if facts.scheme.is_some() && is_float {
+            continue;
         }
-        Examined::Found(found)
-    },
-};
+        found.extend(tail.nodes.iter().filter_map(|&node_idx| joined(facts, node_idx, &ranges)));
+    }
+    Examined::Found(found)
+}
 
 fn joined(facts: &Facts, node_idx: usize, ranges: &BTreeMap<&str, Extremes>) -> Option<Finding> {
     let graph = facts.model.graph.as_ref()?;

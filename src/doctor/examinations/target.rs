@@ -1,6 +1,6 @@
 //! Examinations of layers and nodes that the backend leaves float, by their cost.
 
-use super::{Examination, Examined, Facts, NO_BACKEND};
+use super::{Examined, Facts, NO_BACKEND};
 use crate::check::Finding;
 use crate::diag::{by_operator, count};
 use crate::onnx::graph::GraphIndex;
@@ -14,83 +14,69 @@ use std::collections::{BTreeMap, BTreeSet};
 const LEAST_SHARE: f64 = 0.05;
 
 /// Convolutions and matrix products that stay float.
-pub const FLOAT_OPERATORS: Examination = Examination {
-    name: "float_operators",
-    about: "convolutions and matrix products that the backend leaves float, by their share of the multiply-adds",
-    examine: |facts| {
-        let (Some(scheme), Some(graph)) = (facts.scheme, &facts.model.graph) else {
-            return Examined::Unknown(NO_BACKEND.to_string());
-        };
-        let shape = |name: &str| facts.value_info.shape(name).map(<[usize]>::to_vec);
-        let costs: Option<Vec<usize>> = graph.node.iter().map(|node| multiply_adds(node, shape)).collect();
-        let Some(costs) = costs else {
-            return Examined::Unknown("shapes of tensors are unknown".to_string());
-        };
-        let total: usize = costs.iter().sum();
-        let of_float = |node: &usize| costs[*node] > 0 && total > 0;
-        let integer: BTreeSet<usize> = facts.placement.integer_nodes(graph, scheme).collect();
-        let float =
-            facts.placement.float_nodes.iter().map(|node| node.node).chain(facts.placement.quantized_nodes.clone());
-        let float: Vec<usize> = float.filter(|node| of_float(node) && !integer.contains(node)).collect();
-        let share = float.iter().map(|&node| costs[node]).sum::<usize>() as f64 / total.max(1) as f64;
-        if share < LEAST_SHARE {
-            return Examined::nothing();
-        }
-        let found = format!(
-            "{} ({})",
-            share_in_percent(share),
-            by_operator(float.iter().map(|&node| graph.node[node].op_type()))
-        );
-        let expected = format!("below {:.0} %", 100.0 * LEAST_SHARE);
-        let finding = Finding::new("the share of multiply-adds in float", found, expected);
-        Examined::warning(finding.hint(&hint(scheme)))
-    },
-};
+pub(super) fn float_operators(facts: &Facts) -> Examined {
+    let (Some(scheme), Some(graph)) = (facts.scheme, &facts.model.graph) else {
+        return Examined::Unknown(NO_BACKEND.to_string());
+    };
+    let shape = |name: &str| facts.value_info.shape(name).map(<[usize]>::to_vec);
+    let costs: Option<Vec<usize>> = graph.node.iter().map(|node| multiply_adds(node, shape)).collect();
+    let Some(costs) = costs else {
+        return Examined::Unknown("shapes of tensors are unknown".to_string());
+    };
+    let total: usize = costs.iter().sum();
+    let of_float = |node: &usize| costs[*node] > 0 && total > 0;
+    let integer: BTreeSet<usize> = facts.placement.integer_nodes(graph, scheme).collect();
+    let float = facts.placement.float_nodes.iter().map(|node| node.node).chain(facts.placement.quantized_nodes.clone());
+    let float: Vec<usize> = float.filter(|node| of_float(node) && !integer.contains(node)).collect();
+    let share = float.iter().map(|&node| costs[node]).sum::<usize>() as f64 / total.max(1) as f64;
+    if share < LEAST_SHARE {
+        return Examined::nothing();
+    }
+    let found =
+        format!("{} ({})", share_in_percent(share), by_operator(float.iter().map(|&node| graph.node[node].op_type())));
+    let expected = format!("below {:.0} %", 100.0 * LEAST_SHARE);
+    let finding = Finding::new("the share of multiply-adds in float", found, expected);
+    Examined::warning(finding.hint(&hint(scheme)))
+}
 
 /// Float nodes between integer layers.
-pub const FLOAT_ISLANDS: Examination = Examination {
-    name: "float_islands",
-    about: "float nodes between integer layers: values are converted to float and back",
-    examine: |facts| {
-        let (Some(scheme), Some(graph)) = (facts.scheme, &facts.model.graph) else {
-            return Examined::Unknown(NO_BACKEND.to_string());
-        };
-        // By design, which the user cannot change.
-        let alone = |node: &FloatNode| node.rule == QUANTIZE_LINEAR_INPUTS_ALONE;
-        if facts.placement.is_transformer && facts.placement.float_nodes.iter().any(alone) {
-            return Examined::nothing();
-        }
-        let all = islands(facts, graph, scheme);
-        let subject = "the number of float islands between integer layers";
-        let found = |islands: &[&Island]| {
-            let nodes = islands.iter().flat_map(|island| island.nodes.iter().map(|&node| graph.node[node].op_type()));
-            format!(
-                "{} ({}), with {} to float and back",
-                islands.len(),
-                by_operator(nodes),
-                count(islands.iter().map(|island| island.n_conversions).sum(), "conversion"),
-            )
-        };
-        let (avoidable, others): (Vec<&Island>, Vec<&Island>) = all.iter().partition(|island| island.is_avoidable());
-        let Some(largest) = avoidable.iter().max_by_key(|island| island.n_values) else {
-            let text = format!(
-                "{subject} is {}: rules of the table, missing rows or --exclude leave them float",
-                found(&others)
-            );
-            return if others.is_empty() { Examined::nothing() } else { Examined::Information(text) };
-        };
-        let first = node_name(&graph.node[largest.nodes[0]]);
-        let size = count(largest.n_values, "value");
-        let forms: BTreeSet<&str> = avoidable.iter().filter_map(|island| island.one_operator).collect();
-        let forms = forms.iter().map(|form| format!("; an export with {form} as one operator takes fewer conversions"));
-        let hint = format!(
-            "the largest island, of {size} at a time, begins at `{first}`; {}{}",
-            hint(scheme),
-            forms.collect::<String>()
-        );
-        Examined::warning(Finding::new(subject, found(&avoidable), "0").hint(&hint))
-    },
-};
+pub(super) fn float_islands(facts: &Facts) -> Examined {
+    let (Some(scheme), Some(graph)) = (facts.scheme, &facts.model.graph) else {
+        return Examined::Unknown(NO_BACKEND.to_string());
+    };
+    // By design, which the user cannot change.
+    let alone = |node: &FloatNode| node.rule == QUANTIZE_LINEAR_INPUTS_ALONE;
+    if facts.placement.is_transformer && facts.placement.float_nodes.iter().any(alone) {
+        return Examined::nothing();
+    }
+    let all = islands(facts, graph, scheme);
+    let subject = "the number of float islands between integer layers";
+    let found = |islands: &[&Island]| {
+        let nodes = islands.iter().flat_map(|island| island.nodes.iter().map(|&node| graph.node[node].op_type()));
+        format!(
+            "{} ({}), with {} to float and back",
+            islands.len(),
+            by_operator(nodes),
+            count(islands.iter().map(|island| island.n_conversions).sum(), "conversion"),
+        )
+    };
+    let (avoidable, others): (Vec<&Island>, Vec<&Island>) = all.iter().partition(|island| island.is_avoidable());
+    let Some(largest) = avoidable.iter().max_by_key(|island| island.n_values) else {
+        let text =
+            format!("{subject} is {}: rules of the table, missing rows or --exclude leave them float", found(&others));
+        return if others.is_empty() { Examined::nothing() } else { Examined::Information(text) };
+    };
+    let first = node_name(&graph.node[largest.nodes[0]]);
+    let size = count(largest.n_values, "value");
+    let forms: BTreeSet<&str> = avoidable.iter().filter_map(|island| island.one_operator).collect();
+    let forms = forms.iter().map(|form| format!("; an export with {form} as one operator takes fewer conversions"));
+    let hint = format!(
+        "the largest island, of {size} at a time, begins at `{first}`; {}{}",
+        hint(scheme),
+        forms.collect::<String>()
+    );
+    Examined::warning(Finding::new(subject, found(&avoidable), "0").hint(&hint))
+}
 
 /// Connected float nodes between integer layers.
 struct Island {

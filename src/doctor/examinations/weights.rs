@@ -1,6 +1,6 @@
 //! Examinations of weights: NaN and infinite, subnormal, and all-zero output channels.
 
-use super::{Examination, Examined, Facts};
+use super::{Examined, Facts};
 use crate::check::{Finding, Severity};
 use crate::diag::count;
 use crate::onnx::graph::GraphIndex;
@@ -33,57 +33,44 @@ fn each_weight(facts: &Facts, mut visit: impl FnMut(&LayerWeight) -> Option<Find
 }
 
 /// NaN and infinite weights.
-pub const FINITE_WEIGHTS: Examination = Examination {
-    name: "finite_weights",
-    about: "NaN and infinite weights",
-    examine: |facts| {
-        each_weight(facts, |weight| {
-            let n = weight.values.iter().filter(|value| !value.is_finite()).count();
-            let found = format!("{n} of {}", count(weight.values.len(), "value"));
-            (n > 0).then(|| {
-                Finding::new("the number of NaN and infinite values", found, "0").hint("export the model again")
-            })
-        })
-    },
-};
+pub(super) fn finite_weights(facts: &Facts) -> Examined {
+    each_weight(facts, |weight| {
+        let n = weight.values.iter().filter(|value| !value.is_finite()).count();
+        let found = format!("{n} of {}", count(weight.values.len(), "value"));
+        (n > 0)
+            .then(|| Finding::new("the number of NaN and infinite values", found, "0").hint("export the model again"))
+    })
+}
 
 /// Share of subnormal values that is worth a finding.
 const SUBNORMAL_SHARE: f64 = 0.01;
 
 /// Subnormal weights, which make float layers slow.
-pub const SUBNORMAL_WEIGHTS: Examination = Examination {
-    name: "subnormal_weights",
-    about: "weights below 1.2e-38, which are slow in float and 0 on any grid",
-    examine: |facts| {
-        each_weight(facts, |weight| {
-            let n = weight.values.iter().filter(|value| value.is_subnormal()).count();
-            let found = format!("{n} of {}", count(weight.values.len(), "value"));
-            let finding =
-                Finding { severity: Severity::Warning, ..Finding::new("the number of subnormal values", found, "0") };
-            (n as f64 > SUBNORMAL_SHARE * weight.values.len() as f64)
-                .then(|| finding.hint("set them to 0 before the export: they are traces of weight decay"))
-        })
-    },
-};
+pub(super) fn subnormal_weights(facts: &Facts) -> Examined {
+    each_weight(facts, |weight| {
+        let n = weight.values.iter().filter(|value| value.is_subnormal()).count();
+        let found = format!("{n} of {}", count(weight.values.len(), "value"));
+        let finding =
+            Finding { severity: Severity::Warning, ..Finding::new("the number of subnormal values", found, "0") };
+        (n as f64 > SUBNORMAL_SHARE * weight.values.len() as f64)
+            .then(|| finding.hint("set them to 0 before the export: they are traces of weight decay"))
+    })
+}
 
 /// Share of dead output channels that is worth a finding.
 const DEAD_SHARE: f64 = 0.1;
 
 /// Output channels whose weights are all 0.
-pub const DEAD_WEIGHTS: Examination = Examination {
-    name: "dead_weights",
-    about: "output channels whose weights are all 0",
-    examine: |facts| {
-        each_weight(facts, |weight| {
-            let (n_channels, n_dead) = dead_channels(weight)?;
-            let found = format!("{n_dead} of {n_channels}");
-            let what = "the number of output channels with weights of 0";
-            let finding = Finding { severity: Severity::Warning, ..Finding::new(what, found, "0") };
-            (n_dead as f64 > DEAD_SHARE * n_channels as f64)
-                .then(|| finding.hint("they compute constants: remove them from the model to save time"))
-        })
-    },
-};
+pub(super) fn dead_weights(facts: &Facts) -> Examined {
+    each_weight(facts, |weight| {
+        let (n_channels, n_dead) = dead_channels(weight)?;
+        let found = format!("{n_dead} of {n_channels}");
+        let what = "the number of output channels with weights of 0";
+        let finding = Finding { severity: Severity::Warning, ..Finding::new(what, found, "0") };
+        (n_dead as f64 > DEAD_SHARE * n_channels as f64)
+            .then(|| finding.hint("they compute constants: remove them from the model to save time"))
+    })
+}
 
 /// Returns the number of output channels, and how many of them hold only zeros.
 fn dead_channels(weight: &LayerWeight) -> Option<(usize, usize)> {

@@ -3,13 +3,10 @@
 //! In each run, the engine copies and plans the branch again, and does not optimize it (tract 0.23.9,
 //! `ops/logic/ite.rs`).
 
-use super::{KERNELS, OpKernel, Replacement, TakenOver, optimized, replaced_by};
+use super::{KERNELS, Replacement, TakenOver, optimized, replaced_by};
 use std::sync::Arc;
 use tract_onnx::tract_core::ops::logic::IfThenElse;
 use tract_onnx::tract_hir::internal::*;
-
-/// An If whose condition is computed.
-pub const KERNEL: OpKernel = OpKernel { name: "branches", op: taken_over };
 
 /// The engine's If, and the plans of its branches.
 #[derive(Debug, Clone)]
@@ -26,7 +23,8 @@ impl PartialEq for PlannedIf {
 
 impl Eq for PlannedIf {}
 
-fn taken_over(_: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
+/// Takes over an If whose condition is computed.
+pub(super) fn taken_over(_: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
     let Some(branches) = node.op_as::<IfThenElse>() else { return Ok(None) };
     let plan = |body: &TypedModel| match optimized(body.clone(), KERNELS) {
         Ok(body) => body.into_runnable(),

@@ -1,15 +1,12 @@
 //! Sums, differences, products and quotients with a tensor of equal shape or a smaller one, such as a number for each channel.
 
-use super::{OpKernel, Replacement, TakenOver, float_tensor, replaced_by};
+use super::{Replacement, TakenOver, float_tensor, replaced_by};
 use crate::engine::vectors::{ValueLoop, vectorized};
 use std::ops::Range;
 use tract_onnx::tract_core::ops::binary::TypedBinOp;
 use tract_onnx::tract_core::ops::einsum::EinSum;
 use tract_onnx::tract_core::ops::math::{Add, Div, Mul, Sub};
 use tract_onnx::tract_hir::internal::*;
-
-/// Add, Sub, Mul and Div of float32, where one operand has all axes of the other or some adjacent ones.
-pub const KERNEL: OpKernel = OpKernel { name: "broadcasting", op: taken_over };
 
 /// Number of values that are copied and then changed at a time: they stay in the first-level cache.
 const BLOCK: usize = 4096;
@@ -33,7 +30,8 @@ enum Operation {
     Div,
 }
 
-fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
+/// Takes over Add, Sub, Mul and Div of float32, where one operand has all axes of the other or some adjacent ones.
+pub(super) fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
     let Some(op) = node.op_as::<TypedBinOp>() else { return Ok(None) };
     let operation = match &*op.0 {
         bin if bin.is::<Add>() => Operation::Add,

@@ -2,14 +2,10 @@
 
 use super::windows::{Weights, WindowStep, Windows};
 use super::winograd::Tiles;
-use super::{OpKernel, Replacement, TakenOver, float_tensor, replaced_by};
+use super::{Replacement, TakenOver, float_tensor, replaced_by};
 use pulp::Simd;
 use tract_onnx::tract_core::ops::cnn::{Conv, KernelFormat};
 use tract_onnx::tract_hir::internal::*;
-
-/// Convolutions of float32, channels first, with constant weights: directly with few products per output value, or by
-/// tiles.
-pub const KERNEL: OpKernel = OpKernel { name: "convolution", op: taken_over };
 
 /// Maximum products per output value; with more, the engine's product of matrices is faster.
 const MOST_TAPS: usize = 576;
@@ -28,7 +24,9 @@ struct ConvOp {
     by_tiles: Option<(Tiles, Arc<Tensor>)>,
 }
 
-fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
+/// Takes over convolutions of float32, channels first, with constant weights: directly with few products per output
+/// value, or by tiles.
+pub(super) fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
     let Some(conv) = node.op_as::<Conv>() else { return Ok(None) };
     let facts = model.node_input_facts(node.id)?;
     let [x, weights, bias] = facts[..] else { return Ok(None) };

@@ -5,12 +5,9 @@
 //!
 //! Source: ONNX `GridSample`.
 
-use super::{OpKernel, Replacement, TakenOver, replaced_by};
+use super::{Replacement, TakenOver, replaced_by};
 use tract_onnx::tract_core::ops::nn::{GridSample, InterpolationMode, PaddingMode};
 use tract_onnx::tract_hir::internal::*;
-
-/// Grid sampling of float32, nearest or linear, along up to three axes; cubic with border padding along two.
-pub const KERNEL: OpKernel = OpKernel { name: "grid sampling", op: taken_over };
 
 /// Maximum number of sampled axes.
 const MAX_AXES: usize = 3;
@@ -26,7 +23,8 @@ struct Tap {
     weight: f32,
 }
 
-fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
+/// Takes over grid sampling of float32, nearest or linear, along up to three axes.
+pub(super) fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
     let Some(op) = node.op_as::<GridSample>() else { return Ok(None) };
     let (x, grid) = (model.outlet_fact(node.inputs[0])?, model.outlet_fact(node.inputs[1])?);
     let is_float = [x, grid].iter().all(|fact| fact.datum_type == DatumType::F32);

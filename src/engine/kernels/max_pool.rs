@@ -1,13 +1,10 @@
 //! Max pooling.
 
 use super::windows::{Weights, WindowStep, Windows};
-use super::{OpKernel, Replacement, TakenOver, float_tensor, replaced_by};
+use super::{Replacement, TakenOver, float_tensor, replaced_by};
 use pulp::Simd;
 use tract_onnx::tract_core::ops::cnn::MaxPool;
 use tract_onnx::tract_hir::internal::*;
-
-/// Max pooling of float32, channels first, without indices.
-pub const KERNEL: OpKernel = OpKernel { name: "max pooling", op: taken_over };
 
 /// A max pooling of the engine, and its windows over the planes of its input.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -16,7 +13,8 @@ struct MaxPoolOp {
     windows: Windows,
 }
 
-fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
+/// Takes over max pooling of float32, channels first, without indices.
+pub(super) fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
     let Some(pool) = node.op_as::<MaxPool>() else { return Ok(None) };
     let x = model.outlet_fact(node.inputs[0])?;
     let spec = &pool.pool_spec;

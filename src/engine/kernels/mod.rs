@@ -86,14 +86,14 @@ fn float_tensor(shape: &[usize], write: impl FnOnce(&mut [f32])) -> TractResult<
 
 /// All kernels.
 pub const KERNELS: &[OpKernel] = &[
-    convolution::KERNEL,
-    max_pool::KERNEL,
-    grid_sample::KERNEL,
-    softmax::KERNEL,
-    resize::KERNEL,
-    top_k::KERNEL,
-    broadcast::KERNEL,
-    branches::KERNEL,
+    OpKernel { name: "convolution", op: convolution::taken_over },
+    OpKernel { name: "max pooling", op: max_pool::taken_over },
+    OpKernel { name: "grid sampling", op: grid_sample::taken_over },
+    OpKernel { name: "softmax", op: softmax::taken_over },
+    OpKernel { name: "resizing", op: resize::taken_over },
+    OpKernel { name: "top k", op: top_k::taken_over },
+    OpKernel { name: "broadcasting", op: broadcast::taken_over },
+    OpKernel { name: "branches", op: branches::taken_over },
 ];
 
 /// Optimizes a graph. A node that kernels take over gets the operator of the first of `kernels` that does. Fails if the

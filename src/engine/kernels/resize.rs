@@ -3,17 +3,15 @@
 //! The engine resizes the whole tensor along one axis after the other, and value by value along the last one. This
 //! kernel makes each row of the result from rows of its plane, then resizes that row, by the same steps.
 
-use super::{OpKernel, Replacement, TakenOver, float_tensor, replaced_by};
+use super::{Replacement, TakenOver, float_tensor, replaced_by};
 use tract_onnx::tract_core::ops::nn::resize::{AxisPlan, Resize};
 use tract_onnx::tract_hir::internal::*;
-
-/// Resizing of float32 along the last two axes.
-pub const KERNEL: OpKernel = OpKernel { name: "resizing", op: taken_over };
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct ResizeOp(Resize);
 
-fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
+/// Takes over resizing of float32 along the last two axes.
+pub(super) fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
     let Some(resize) = node.op_as::<Resize>() else { return Ok(None) };
     let x = model.outlet_fact(node.inputs[0])?;
     let is_taken = x.datum_type == DatumType::F32 && x.rank() >= 2;

@@ -2,12 +2,9 @@
 //!
 //! The engine is fast along the last axis only. This kernel moves the axis there and back.
 
-use super::{OpKernel, Replacement, TakenOver, replaced_by};
+use super::{Replacement, TakenOver, replaced_by};
 use tract_onnx::tract_core::ops::nn::Softmax;
 use tract_onnx::tract_hir::internal::*;
-
-/// Softmax and LogSoftmax of float32 along one axis that is not the last one.
-pub const KERNEL: OpKernel = OpKernel { name: "softmax", op: taken_over };
 
 /// A Softmax of the engine along one axis.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -16,7 +13,8 @@ struct SoftmaxOp {
     axis: usize,
 }
 
-fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
+/// Takes over Softmax and LogSoftmax of float32 along one axis that is not the last one.
+pub(super) fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
     let Some(softmax) = node.op_as::<Softmax>() else { return Ok(None) };
     let x = model.outlet_fact(node.inputs[0])?;
     let &[axis] = &softmax.axes[..] else { return Ok(None) };

@@ -2,17 +2,15 @@
 //!
 //! The engine sorts all values. This kernel selects the `k` values first, and sorts only these.
 
-use super::{OpKernel, Replacement, TakenOver, replaced_by};
+use super::{Replacement, TakenOver, replaced_by};
 use tract_onnx::tract_core::ops::array::Topk;
 use tract_onnx::tract_hir::internal::*;
-
-/// The largest or smallest values of float32 along an axis.
-pub const KERNEL: OpKernel = OpKernel { name: "top k", op: taken_over };
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct TopKOp(Topk);
 
-fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
+/// Takes over the largest or smallest values of float32 along an axis.
+pub(super) fn taken_over(model: &TypedModel, node: &TypedNode) -> TractResult<TakenOver> {
     let Some(top_k) = node.op_as::<Topk>() else { return Ok(None) };
     let (x, k) = (model.outlet_fact(node.inputs[0])?, model.outlet_fact(node.inputs[1])?);
     let is_taken = x.datum_type == DatumType::F32 && k.konst.is_some();

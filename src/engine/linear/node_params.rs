@@ -21,10 +21,8 @@ pub struct NodeParams {
 }
 
 impl NodeParams {
-    /// Combines scales and zero points, which default to 0. `bounds` are the smallest and the largest integer.
-    ///
-    /// # Errors
-    /// If the numbers of scales and zero points differ, or there are none.
+    /// Combines scales and zero points, which default to 0. `bounds` are the smallest and the largest integer. Fails if
+    /// the numbers of scales and zero points differ, or there are none.
     pub fn new(scales: &[f32], zero_points: Option<&[i32]>, bounds: [i32; 2]) -> Result<NodeParams> {
         let n_zero_points = zero_points.map_or(scales.len(), <[i32]>::len);
         ensure!(

@@ -37,10 +37,7 @@ impl<'a> BiasGrids<'a> {
     }
 
     /// Returns the candidate grids for the bias at `edge` with these values; `None` where the bias has no type of its
-    /// own.
-    ///
-    /// # Errors
-    /// If the values have no grid.
+    /// own. Fails if the values have no grid.
     pub fn of_bias(&self, edge: Edge, values: &[f32]) -> Result<Option<Vec<QuantParams>>> {
         self.types.get(&edge).map(|qtype| bias_grids(values, qtype, self.observer)).transpose()
     }

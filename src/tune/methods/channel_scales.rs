@@ -27,10 +27,8 @@ pub struct ChannelScales {
 
 impl ChannelScales {
     /// Runs the samples at `positions` of the data and chooses scales for the groups for which they promise a gain.
-    /// Runs nothing without groups. Groups without scales are added to the given list of skipped groups.
-    ///
-    /// # Errors
-    /// If the engine does not run the model or a sample.
+    /// Runs nothing without groups. Groups without scales are added to the given list of skipped groups. Fails if the
+    /// engine does not run the model or a sample.
     pub fn choose(
         setup: Setup,
         model: &ModelProto,
@@ -62,10 +60,8 @@ impl ChannelScales {
         self.chosen.len()
     }
 
-    /// Returns the edits that apply the scales to the model.
-    ///
-    /// # Errors
-    /// If a group cannot take its scales, which does not happen for a chosen group.
+    /// Returns the edits that apply the scales to the model. Fails if a group cannot take its scales, which does not
+    /// happen for a chosen group.
     pub fn edits(&self) -> Result<Vec<ModelEdit>> {
         Ok(self.chosen.iter().map(|(group, scales)| group.edits(scales)).collect::<Result<Vec<_>>>()?.concat())
     }

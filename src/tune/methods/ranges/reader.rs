@@ -74,10 +74,7 @@ pub(super) fn readers<'e>(
 
 impl LayerReader {
     /// Returns the error at the layer's outputs relative to their signal, for the inputs `x`; infinite where a value is
-    /// NaN.
-    ///
-    /// # Errors
-    /// If the layer cannot be run on the inputs.
+    /// NaN. Fails if the layer cannot be run on the inputs.
     pub fn error(&self, x: &[Value]) -> Result<f64> {
         let outputs = self.single.run(&self.groups[..x.len()], |sample| vec![x[sample].clone()])?;
         let of = |(y, outputs): (&Value, &Vec<Value>)| -> f64 {
