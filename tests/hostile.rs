@@ -333,6 +333,20 @@ fn changed(change: impl FnOnce(&mut ModelProto)) -> ModelProto {
 #[test]
 fn what_onnx_refuses_is_refused_with_its_place() {
     let folder = TempDir::new().unwrap();
+    let ints = |name: &str, ints: &[i64]| AttributeProto {
+        r#type: Some(7),
+        i: None,
+        ints: ints.to_vec(),
+        ..attribute(name, 0)
+    };
+    let second = |op_type: &str, inputs: &[&str], attribute: AttributeProto| {
+        changed(|model| {
+            let node = &mut model.graph.as_mut().unwrap().node[1];
+            node.op_type = Some(op_type.into());
+            node.input = inputs.iter().map(|input| input.to_string()).collect();
+            node.attribute = vec![attribute];
+        })
+    };
     let with = |attributes: Vec<AttributeProto>| {
         changed(|model| model.graph.as_mut().unwrap().node[0].attribute.extend(attributes))
     };
@@ -379,6 +393,19 @@ fn what_onnx_refuses_is_refused_with_its_place() {
         (
             changed(|model| model.graph.as_mut().unwrap().initializer[1].raw_data = Some(vec![0; 7].into())),
             "tensor `a.bias`: holds 7 bytes, expected 64 for its shape",
+        ),
+        (with(vec![ints("strides", &[1])]), "node `Conv_a` (Conv): strides has 1 value, expected 2"),
+        (second("Transpose", &["a"], ints("perm", &[0, 1, 1, 2])), "perm is [0, 1, 1, 2], expected each axis once"),
+        (
+            second("LSTM", &["a", "a.weight", "a.weight"], attribute("hidden_size", 7)),
+            "hidden_size is 7, expected 3, the last size of R",
+        ),
+        (
+            changed(|model| {
+                let output = model.graph.as_mut().unwrap().output[0].r#type.as_mut().unwrap();
+                output.tensor_type.as_mut().unwrap().elem_type = Some(7);
+            }),
+            "tensor `y`: is declared as int64, but node `Relu_y` (Relu) gives float32, expected the same type",
         ),
         (sparse(9), "sparse tensor `s`: index is 9, expected 0 to 8 for the shape [3, 3]"),
         (sparse(-1), "sparse tensor `s`: index is -1"),

@@ -2,9 +2,11 @@
 //!
 //! Sources: `onnx/checker.cc` and `OpSchema::Verify`; `operators.txt` has the signatures.
 
+use super::data_type;
 use super::node::{attribute, node_name, plain_domain, shown_domain};
 use super::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto};
 use super::tensor;
+use super::value_info::ValueInfos;
 use crate::diag::{WithHint, count, did_you_mean};
 use anyhow::{Context, Result, anyhow, ensure};
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,7 +84,34 @@ pub fn check_valid(model: &ModelProto) -> Result<()> {
     }
     let functions = model.functions.iter().map(|function| (plain_domain(function.domain()), function.name()));
     let context = Checker { opsets, functions: functions.collect() };
-    context.graph(model.graph()?)
+    let graph = model.graph()?;
+    context.graph(graph)?;
+    check_types(graph)
+}
+
+/// Refuses a computed tensor that is declared with another element type than that of its node.
+fn check_types(graph: &GraphProto) -> Result<()> {
+    let computed = ValueInfos::computed(graph);
+    let mut nodes: BTreeMap<&str, &NodeProto> = BTreeMap::new();
+    for node in &graph.node {
+        // Before operator set 10, the mask of a Dropout had the type of its input.
+        let n_outputs = if node.op_type() == "Dropout" { 1 } else { node.output.len() };
+        nodes.extend(node.output.iter().take(n_outputs).map(|output| (output.as_str(), node)));
+    }
+    for value in graph.value_info.iter().chain(&graph.output) {
+        let declared = value.tensor_type().map_or(0, |tensor| tensor.elem_type());
+        let found = nodes.get(value.name()).zip(computed.data_type(value.name()));
+        if let Some((node, found)) = found.filter(|&(_, found)| declared != 0 && found != declared) {
+            let (node, op_type) = (node_name(node), node.op_type());
+            return Err(anyhow!(
+                "tensor `{}`: is declared as {}, but node `{node}` ({op_type}) gives {}, expected the same type",
+                value.name(),
+                data_type::type_name(declared),
+                data_type::type_name(found)
+            ));
+        }
+    }
+    Ok(())
 }
 
 struct Checker<'a> {
@@ -92,6 +121,7 @@ struct Checker<'a> {
 
 impl Checker<'_> {
     fn graph(&self, graph: &GraphProto) -> Result<()> {
+        let dims: BTreeMap<&str, &[i64]> = graph.initializer.iter().map(|it| (it.name(), &it.dims[..])).collect();
         let mut names: BTreeSet<&str> = BTreeSet::new();
         for tensor in &graph.initializer {
             let name = tensor.name();
@@ -104,7 +134,8 @@ impl Checker<'_> {
             check_sparse(tensor).with_context(|| format!("sparse tensor `{name}`"))?;
         }
         for node in &graph.node {
-            self.node(node).with_context(|| format!("node `{}` ({})", node_name(node), node.op_type()))?;
+            let checked = self.node(node).and_then(|()| check_lists(node, &dims));
+            checked.with_context(|| format!("node `{}` ({})", node_name(node), node.op_type()))?;
             for attribute in &node.attribute {
                 attribute.g.iter().chain(&attribute.graphs).try_for_each(|graph| self.graph(graph))?;
             }
@@ -168,6 +199,49 @@ impl Checker<'_> {
         }
         Ok(())
     }
+}
+
+/// Refuses lists of numbers that do not fit each other or a constant weight: `perm`, the sizes of windows, and the size of
+/// a recurrent state. `dims` has the shapes of the initializers.
+fn check_lists(node: &NodeProto, dims: &BTreeMap<&str, &[i64]>) -> Result<()> {
+    if !plain_domain(node.domain()).is_empty() {
+        return Ok(());
+    }
+    // An empty list stands for the default.
+    let ints = |name: &str| attribute(node, name).map(|attribute| &attribute.ints[..]).filter(|ints| !ints.is_empty());
+    let of_input = |i: usize| dims.get(node.input.get(i)?.as_str()).copied();
+    match node.op_type() {
+        "Transpose" => {
+            let perm = ints("perm").unwrap_or_default();
+            let mut sorted = perm.to_vec();
+            sorted.sort_unstable();
+            ensure!(sorted.into_iter().eq(0..perm.len() as i64), "perm is {perm:?}, expected each axis once");
+        }
+        "RNN" | "GRU" | "LSTM" => {
+            let given = attribute(node, "hidden_size").map(AttributeProto::i);
+            if let Some((given, &[.., size])) = given.zip(of_input(2)) {
+                ensure!(given == size, "hidden_size is {given}, expected {size}, the last size of R");
+            }
+        }
+        "Conv" | "ConvTranspose" | "ConvInteger" | "MaxPool" | "AveragePool" | "LpPool" | "MaxUnpool" => {
+            let of_weight =
+                if node.op_type().starts_with("Conv") { of_input(1).and_then(|dims| dims.get(2..)) } else { None };
+            let n_axes = of_weight.or(ints("kernel_shape")).map(<[i64]>::len);
+            for (name, per_axis) in
+                [("kernel_shape", 1), ("strides", 1), ("dilations", 1), ("output_padding", 1), ("pads", 2)]
+            {
+                if let Some((found, n_axes)) = ints(name).zip(n_axes) {
+                    let expected = per_axis * n_axes;
+                    ensure!(found.len() == expected, "{name} has {}, expected {expected}", count(found.len(), "value"));
+                }
+            }
+            if let Some((found, expected)) = ints("kernel_shape").zip(of_weight) {
+                ensure!(found == expected, "kernel_shape is {found:?}, expected {expected:?}, the sizes of the weight");
+            }
+        }
+        _ => {}
+    }
+    Ok(())
 }
 
 fn in_range(found: usize, [least, most]: [usize; 2], what: &str) -> Result<()> {

@@ -30,14 +30,9 @@ const OF_OTHER_KINDS: &[&str] = &[
 
 const FLOATS: [i32; 3] = [DataType::Float as i32, DataType::Float16 as i32, DataType::Bfloat16 as i32];
 
-/// Whether a node's output has the type of its first input. Operators of other domains may give numbers for labels, or
-/// floats for integers.
+/// Whether a node's output has the type of its first input. ONNX Runtime's own operators may give floats for integers.
 fn is_kept(node: &NodeProto, of_input: i32) -> bool {
-    match plain_domain(node.domain()) {
-        "" => true,
-        "com.microsoft" => node.op_type().starts_with("QLinear") || FLOATS.contains(&of_input),
-        _ => false,
-    }
+    plain_domain(node.domain()).is_empty() || node.op_type().starts_with("QLinear") || FLOATS.contains(&of_input)
 }
 
 /// Element types and shapes of tensors, by name.
@@ -59,6 +54,20 @@ impl ValueInfos {
             let shape = tensor::shape(initializer).ok();
             let of_initializer = ValueInfo { data_type: initializer.data_type, shape };
             value_info.insert(initializer.name(), of_initializer);
+        }
+        value_info.propagate_types(graph);
+        value_info
+    }
+
+    /// Returns the element types that follow from the graph's inputs and initializers along its nodes, whatever types it
+    /// declares for the tensors that nodes compute.
+    pub fn computed(graph: &GraphProto) -> ValueInfos {
+        let mut value_info = ValueInfos::default();
+        for value in &graph.input {
+            value_info.insert(value.name(), value_info_of(value));
+        }
+        for initializer in &graph.initializer {
+            value_info.insert(initializer.name(), ValueInfo { data_type: initializer.data_type, shape: None });
         }
         value_info.propagate_types(graph);
         value_info
@@ -125,6 +134,7 @@ impl ValueInfos {
                 let attribute = |name: &str| node.attribute.iter().find(|a| a.name() == name);
                 let named = |name: &str| attribute(name).map(|a| a.i() as i32).filter(|&named| named != 0);
                 let data_type = match (node.op_type(), slot) {
+                    _ if !matches!(plain_domain(node.domain()), "" | "com.microsoft") => None,
                     ("Shape" | "Size" | "NonZero" | "ArgMax" | "ArgMin" | "NonMaxSuppression", _) | ("TopK", 1) => {
                         Some(DataType::Int64 as i32)
                     }
