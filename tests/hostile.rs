@@ -448,6 +448,8 @@ fn errors_of_the_engine_name_the_node() {
         behind("ConstantOfShape", &["huge"], &[]),
         behind("Expand", &["a", "huge"], &[]),
         behind("Pad", &["a", "pads"], &[]),
+        behind("Split", &["a", "odd"], &[("axis", Attr::Int(1))]),
+        behind("Slice", &["a", "far", "far", "far"], &[]),
         behind("OneHot", &["a", "far", "odd"], &[("axis", Attr::Int(-7))]),
         behind("LayerNormalization", &["a", "wide"], &[("axis", Attr::Int(-7))]),
         behind("LayerNormalization", &["a", "wide"], &[("axis", Attr::Int(1 << 40))]),

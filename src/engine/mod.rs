@@ -243,6 +243,8 @@ impl Parsed {
             if self.has_rank_only_ops {
                 self.add_typed_shapes(&mut value_info)?;
             }
+            let graph = self.source.0.graph.as_ref();
+            graph.map_or(Ok(()), |graph| sizes::check_shapes(graph, &value_info))?;
             Ok(value_info)
         })
     }

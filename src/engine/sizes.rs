@@ -4,6 +4,7 @@ use crate::diag::WithHint;
 use crate::onnx::node::{attribute, constant, node_name};
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use crate::onnx::tensor::{self, DataType};
+use crate::onnx::value_info::ValueInfos;
 use anyhow::{Context, Result, anyhow, ensure};
 use std::collections::HashMap;
 
@@ -37,6 +38,44 @@ fn of_graph(graph: &GraphProto) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Refuses nodes whose constant axes or parts do not fit the shape of their first input.
+pub(super) fn check_shapes(graph: &GraphProto, shapes: &ValueInfos) -> Result<()> {
+    let lifted: Vec<TensorProto> = graph.node.iter().filter_map(constant).filter(is_small).collect();
+    let known = graph.initializer.iter().chain(&lifted).filter(|tensor| is_small(tensor));
+    let constants: HashMap<&str, &TensorProto> = known.map(|tensor| (tensor.name(), tensor)).collect();
+    for node in &graph.node {
+        let Some(shape) = node.input.first().and_then(|input| shapes.shape(input)) else { continue };
+        let integers = |i: usize| tensor::i64_values(constants.get(node.input.get(i)?.as_str())?).ok();
+        fits(node, shape, integers).with_context(|| format!("node `{}` ({})", node_name(node), node.op_type()))?;
+    }
+    Ok(())
+}
+
+/// Checks a node with an input of this shape. `integers` returns the values of a constant input.
+fn fits(node: &NodeProto, shape: &[usize], integers: impl Fn(usize) -> Option<Vec<i64>>) -> Result<()> {
+    let rank = shape.len() as i64;
+    let at = |axis: i64| {
+        let is_inside = (-rank..rank).contains(&axis);
+        ensure!(is_inside, "axis is {axis}, expected {} to {} for the shape {shape:?}", -rank, rank - 1);
+        Ok((if axis < 0 { axis + rank } else { axis }) as usize)
+    };
+    let axis = |default: i64| at(attribute(node, "axis").map_or(default, |attribute| attribute.i()));
+    match node.op_type() {
+        "RMSNormalization" => axis(-1).map(drop),
+        "Slice" => integers(3).into_iter().flatten().try_for_each(|axis| at(axis).map(drop)),
+        "Split" => {
+            let of_attribute = || attribute(node, "split").map(|attribute| attribute.ints.clone());
+            let parts = integers(1).or_else(of_attribute).filter(|parts| !parts.is_empty());
+            let Some(parts) = parts else { return Ok(()) };
+            let length = shape[axis(0)?];
+            let sum = parts.iter().fold(0i64, |sum, &part| sum.saturating_add(part));
+            ensure!(usize::try_from(sum) == Ok(length), "split is {parts:?}, expected the sum {length}");
+            Ok(())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Whether a tensor may be a list of sizes.

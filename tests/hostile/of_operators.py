@@ -1,4 +1,4 @@
-"""Models of one operator each, from ONNX's own test cases: extreme attributes and constants, and values of the definition."""
+"""Models of one operator each, from ONNX's own test cases: extreme attributes and constants, values of the definition."""
 
 import functools
 import os
@@ -19,8 +19,8 @@ except ImportError:
 INTEGERS = [-2**31, 2**31 - 1, -2**63, 2**63 - 1, 10**6, 10**9, 0, -1, -7, 1, 3, 17]
 FLOATS = [float("nan"), float("inf"), -float("inf"), -1e38, 1e38, 1e-45, -1.0, 0.0, 1e9, 3.0]
 TEXTS = [b"", b"\xff\xfe", b"x", b"SAME_UPPER", b"\x1b[0m\nFORGED", b"x" * 100_000, b"linear", b"..."]
-# Numbers that the engine and the package do not both have; operators that draw random numbers; shifts by more bits than
-# there are, which only opset 28 defines; rows of attention that see no key: the engine gives them the mean, ONNX zeros.
+# Numbers that the engine and the package do not both have; operators that draw random numbers; shifts by more bits
+# than there are, which only opset 28 defines; rows of attention that see no key: they get the mean, in ONNX zeros.
 UNLIKE = re.compile(
     r"float8|fp8|e4m3|e5m2|float4|e8m0|int2|bernoulli|random|training|dropout_default_mask_ratio|shift_ge_width|negative_shift|"
     r"nan_robustness|fully_?masked|structural_empty|gqa_rank4_mask", re.I)
@@ -202,7 +202,7 @@ def run_in_runtime(model, inputs):
 
 
 def prepared_values(rng, folder):
-    """The prepared model against the model, in ONNX Runtime, where that runs the model; casts behind it look like copies."""
+    """The prepared model against the model, in ONNX Runtime, where that runs the model. Casts behind it look like copies."""
     model, inputs, outputs, name = case_of(rng)
     if rng.random() < .5:
         for k, output in enumerate(list(model.graph.output)):
@@ -239,7 +239,7 @@ def structure(nodes, tensors=(), inputs=None, outputs=None, opset=17, functions=
 
 
 def structures(rng, folder):
-    """Sequences, optionals, Loop and Scan with names of the outer graph, functions, inputs that are initializers, no values."""
+    """Sequences, optionals, loops with names of the outer graph, functions, inputs that are initializers, no values."""
     node = helper.make_node
     weight = numpy_helper.from_array(np.random.default_rng(1).normal(0, .4, (4, 4)).astype(np.float32), "w")
     count = numpy_helper.from_array(np.array(rng.choice([3, 0, -1, 10**9, 2**63 - 1]), np.int64), "n")
