@@ -450,6 +450,7 @@ fn errors_of_the_engine_name_the_node() {
         behind("Pad", &["a", "pads"], &[]),
         behind("Split", &["a", "odd"], &[("axis", Attr::Int(1))]),
         behind("Slice", &["a", "far", "far", "far"], &[]),
+        behind("LogSoftmax", &["a"], &[("axis", Attr::Int(4))]),
         behind("OneHot", &["a", "far", "odd"], &[("axis", Attr::Int(-7))]),
         behind("LayerNormalization", &["a", "wide"], &[("axis", Attr::Int(-7))]),
         behind("LayerNormalization", &["a", "wide"], &[("axis", Attr::Int(1 << 40))]),

@@ -61,15 +61,15 @@ fn fits(node: &NodeProto, shape: &[usize], integers: impl Fn(usize) -> Option<Ve
         ensure!(is_inside, "axis is {axis}, expected {} to {} for the shape {shape:?}", -rank, rank - 1);
         Ok((if axis < 0 { axis + rank } else { axis }) as usize)
     };
-    let axis = |default: i64| at(attribute(node, "axis").map_or(default, |attribute| attribute.i()));
+    let given = attribute(node, "axis").map(|attribute| attribute.i());
     match node.op_type() {
-        "RMSNormalization" => axis(-1).map(drop),
+        "RMSNormalization" | "Softmax" | "LogSoftmax" | "Hardmax" => given.map_or(Ok(()), |axis| at(axis).map(drop)),
         "Slice" => integers(3).into_iter().flatten().try_for_each(|axis| at(axis).map(drop)),
         "Split" => {
             let of_attribute = || attribute(node, "split").map(|attribute| attribute.ints.clone());
             let parts = integers(1).or_else(of_attribute).filter(|parts| !parts.is_empty());
             let Some(parts) = parts else { return Ok(()) };
-            let length = shape[axis(0)?];
+            let length = shape[at(given.unwrap_or(0))?];
             let sum = parts.iter().fold(0i64, |sum, &part| sum.saturating_add(part));
             ensure!(usize::try_from(sum) == Ok(length), "split is {parts:?}, expected the sum {length}");
             Ok(())
