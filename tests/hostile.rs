@@ -492,6 +492,32 @@ fn a_fault_of_the_model_on_a_sample_is_none_of_the_data() {
     assert!(error.contains("range is 0 to 67108864 by 1, expected at most 16777216 elements"), "{error}");
 }
 
+/// Of sizes that follow from several nodes, each of which may declare its own.
+#[test]
+fn tensors_of_too_many_values_are_refused_before_a_run() {
+    let folder = TempDir::new().unwrap();
+    let mut g = GraphBuilder::new(17);
+    g.input("x", &[1, 3, 32, 32]);
+    g.tensor(onnx::tensor::from_i64("repeats", &[4], &[7, 1_000_000, 4, 2]).unwrap());
+    g.op("Tile", &["x", "repeats"], "tiled");
+    g.op_with("ReduceMax", &["tiled"], "y", &[]);
+    let path = save(&g.output("y").build(), &folder, "m.onnx");
+    for command in ["eval", "calibrate"] {
+        let mut command = mqq_on(command, &path);
+        let ran = run(command.arg("--data").arg(images()).args(["--preprocess", "half"]));
+        assert!(ran.code == 1 && ran.stderr.contains("expected at most 1073741824 elements"), "{}", ran.stderr);
+    }
+}
+
+fn mqq_on(command: &str, model: &Path) -> Command {
+    let mut mqq = mqq();
+    mqq.arg(command).arg(model);
+    if command == "calibrate" {
+        mqq.args(["-b", "tensorrt"]);
+    }
+    mqq
+}
+
 #[test]
 fn a_negative_size_is_told_in_plain_words() {
     let folder = TempDir::new().unwrap();

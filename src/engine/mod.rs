@@ -346,7 +346,15 @@ impl Parsed {
         let mut model = self.model.clone();
         self.weights.restore_into(&mut model)?;
         model.select_output_outlets(outputs)?;
-        model.into_typed()
+        let model = model.into_typed()?;
+        for node in &model.nodes {
+            for (slot, output) in node.outputs.iter().enumerate() {
+                let Some(shape) = output.fact.shape.as_concrete() else { continue };
+                let label = model.outlet_label(OutletId::new(node.id, slot));
+                sizes::ensure_fits(label.unwrap_or(&node.name), shape)?;
+            }
+        }
+        Ok(model)
     }
 
     /// Returns the optimized graph, and the places of `seen` and `outputs` in it. No fused operator replaces these
