@@ -112,11 +112,13 @@ def killed_zoo(rng, folder, out):
     how = rng.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 
     def again(code, printed, text):
-        # Processes of the killed zoo may still end.
-        time.sleep(.5)
         second, *_ = run([program[0], *args], folder)
         wrong = [] if second == 0 else ["the second run failed"]
-        return wrong + ["temporary files"] * any(".mqq-" in name for name in os.listdir(out))
+        # Processes of the killed zoo may still run.
+        end = time.monotonic() + 5
+        while (left := any(".mqq-" in name for name in os.listdir(out))) and time.monotonic() < end:
+            time.sleep(.1)
+        return wrong + ["temporary files"] * left
     return Trial(args, kill=(rng.random() * .6, how), checks=again, partial=True)
 
 

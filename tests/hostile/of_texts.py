@@ -60,7 +60,7 @@ def table_trial(kind, rng, folder):
         write(path, rng.choice([lambda: text[:at] + value + text[end:].replace("", "", 1), lambda: flipped(rng, text.encode(), 5),
                                 lambda: text[: rng.randrange(len(text))]])())
         if rng.random() < .5:
-            return Trial(["export", path, "--format", rng.choice(["aimet", "openvino", "trt-cache"]), "-o", out], out)
+            return Trial(["export", path, "--format", rng.choice(["aimet", "openvino", "trt-cache"]), "-o", folder / "e.x"])
         return Trial(["calibrate", MODEL, "-b", "onnxruntime", "--ranges-from", path, "-o", out], out)
     args = ["calibrate", MODEL, "-b", backend, "--data", folder.parent / "good.npy", "--preprocess", preprocess, *head]
     return Trial([*args, *(more or ["--effort", "0"]), "-o", out], out)
