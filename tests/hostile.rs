@@ -2,6 +2,7 @@
 
 use crate::support::command::{Ran, mqq, run};
 use crate::support::{self, Attr, GraphBuilder, repository, write_noise};
+use assert_cmd::Command;
 use mqq::onnx;
 use mqq::onnx::proto::*;
 use prost::Message;

@@ -4,7 +4,7 @@
 //! of two neighbors and saturates at 16 bits. With activations up to 255 it cannot saturate as long as the two weights
 //! add up to at most 128: most channels of a real network keep all 8 bits, and only those with a heavier pair need a
 //! wider scale. Neighbors are adjacent in the kernels' memory layout: input channels first, then kernel positions.
-//! Depthwise convolutions have their own kernels, which add in 32 bits.
+//! Depthwise convolutions with one output channel per group have their own kernels, which add in 32 bits.
 
 use crate::onnx::node;
 use crate::onnx::proto::NodeProto;
@@ -26,7 +26,7 @@ impl Pairs {
     pub fn of(node: &NodeProto, input_idx: usize, shape: &[usize], limit: Option<u16>) -> Option<Pairs> {
         let limit = i32::from(limit?);
         match (node.op_type(), shape) {
-            ("Conv", [_, 1, ..]) => None,
+            ("Conv", [n, 1, ..]) if *n > 1 && node::int(node, "group", 1) == *n as i64 => None,
             ("Conv", [_, channels, kernel @ ..]) => {
                 Some(Pairs { channels: *channels, spatial: kernel.iter().product(), limit })
             }

@@ -3,7 +3,7 @@
 use super::{PlannedActivation, QuantPlan};
 use crate::onnx::node::node_name;
 use crate::onnx::proto::GraphProto;
-use crate::place::{Join, Placement};
+use crate::place::{ActivationQuantizer, Join, Placement};
 use crate::quant::Codes;
 use crate::scheme::Scheme;
 use crate::statistics::{Extremes, TensorStatistics};
@@ -13,6 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Minimum number of steps that the shared grid must leave a tensor: with 8 bits, the wider range may be 32 times as
 /// wide.
 const LEAST_STEPS: f64 = 8.0;
+
+/// Ratio of the widths of ranges from which a Concat does not take the grid that another Concat of one of its inputs
+/// needs: two bits.
+const WIDER: f64 = 4.0;
 
 /// Returns the tensors that keep their own quantization parameters at a join. The table must allow it, the joined
 /// tensors must have a much wider range together, and a node must read the detail that a shared grid would lose. A
@@ -29,6 +33,10 @@ pub fn narrow_tensors(
         groups.entry(quantizer.group).or_insert(Extremes::NONE).widen(extremes);
         by_name.insert(quantizer.tensor.as_str(), (quantizer, extremes));
     }
+    let own_width = |join: &Join| {
+        let tensors = join.inputs.iter().chain(&join.output).filter_map(|name| by_name.get(name.as_str()));
+        Extremes::of_all(tensors.map(|(_, extremes)| extremes)).width_with_zero()
+    };
     let joining: BTreeSet<usize> = placement.joins.iter().filter(|it| it.output.is_some()).map(|it| it.node).collect();
     let mut found = BTreeSet::new();
     for join in placement.joins.iter().filter(|join| join.may_keep_own_params) {
@@ -40,9 +48,17 @@ pub fn narrow_tensors(
             own > 0.0 && own * n_steps < of_group * LEAST_STEPS
         });
         let unlike: Vec<_> = unlike.map(|(quantizer, _)| quantizer).collect();
-        let is_read = unlike.iter().any(|quantizer| quantizer.edges.iter().any(|edge| !joining.contains(&edge.0)));
-        if is_read || join.output.is_none() {
+        let is_read = |quantizer: &ActivationQuantizer| quantizer.edges.iter().any(|edge| !joining.contains(&edge.0));
+        if unlike.iter().any(|quantizer| is_read(quantizer)) || join.output.is_none() {
             found.extend(unlike.into_iter().map(|quantizer| quantizer.tensor.clone()));
+        }
+        // Another Concat of one of its inputs may give this Concat a much wider grid than its own tensors need.
+        let of_output = join.output.as_ref().and_then(|name| by_name.get(name.as_str()));
+        let Some((output, _)) = of_output.filter(|(output, _)| is_read(output)) else { continue };
+        let of_group = groups.get(&output.group).map_or(0.0, |it| it.width_with_zero());
+        if own_width(join) * WIDER < of_group {
+            let is_shared = |name: &&String| placement.joins.iter().filter(|it| it.inputs.contains(name)).count() > 1;
+            found.extend(join.inputs.iter().filter(is_shared).cloned());
         }
     }
     found

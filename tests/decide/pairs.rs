@@ -27,7 +27,15 @@ fn neighbours_are_channels_of_one_position() {
     // Three channels: c0 of the second position follows c2 of the first.
     let odd = conv(&[8, 3, 1, 2]).unwrap();
     assert_eq!(odd.neighbours(1).collect::<Vec<_>>(), [4, 3]);
-    assert_eq!(conv(&[8, 1, 3, 3]), None);
+}
+
+#[test]
+fn depthwise_kernels_have_one_output_channel_per_group() {
+    let grouped = |shape: &[usize], n| pairs("Conv", 1, shape, &[("group", Attr::Int(n))]);
+    assert_eq!(grouped(&[8, 1, 3, 3], 8), None);
+    for several in [conv(&[8, 1, 1, 3]), conv(&[1, 1, 1, 3]), grouped(&[16, 1, 1, 3], 8)] {
+        assert_eq!(neighbours(several.unwrap(), 3), [vec![1], vec![0, 2], vec![1]]);
+    }
 }
 
 #[test]

@@ -177,3 +177,38 @@ fn a_concat_that_is_left_float_shares_nothing() {
     assert!(exclude(&[]));
     assert!(!exclude(&["Concat_joined"]));
 }
+
+#[test]
+fn a_concat_does_not_take_the_grid_of_another_concat_of_its_input() {
+    let scheme = CONCAT.scheme();
+    let mut g = GraphBuilder::new(17);
+    g.input("x", &[1, 16, 8, 8]);
+    ["shared", "narrow", "wide"].iter().for_each(|name| _ = g.conv("x", 16, 16, 1, 1, name));
+    for (other, joined, output) in [("narrow", "narrow_joined", "y"), ("wide", "wide_joined", "z")] {
+        g.op("Concat", &["shared", other], joined);
+        g.conv(joined, 32, 16, 1, 1, output);
+        g.output(output);
+    }
+    let model = g.build();
+    let value_info = ValueInfos::of_model(&model);
+    let placed = |selection: &Selection| place(model.graph.as_ref().unwrap(), &value_info, &scheme, selection);
+    let together = placed(&Selection::default());
+    let unlike = |width: f32| {
+        let statistics = together.activations.iter().map(|quantizer| {
+            let mut statistic = TensorStatistics::default();
+            statistic.observe(&[0.0, if quantizer.tensor.starts_with("wide") { width } else { 1.0 }]);
+            statistic
+        });
+        narrow_tensors(&together, &statistics.collect::<Vec<_>>(), &scheme)
+    };
+    assert!(unlike(3.9).is_empty());
+    let shared = unlike(4.1);
+    assert_eq!(shared.iter().collect::<Vec<_>>(), ["shared"]);
+    let group = |placement: &Placement, name: &str| {
+        placement.activations.iter().find(|it| it.tensor == name).map(|it| it.group).unwrap()
+    };
+    let apart = placed(&Selection { narrow_tensors: shared, ..Selection::default() });
+    assert_eq!(group(&together, "narrow"), group(&together, "wide"));
+    assert_ne!(group(&apart, "narrow"), group(&apart, "wide"));
+    assert_eq!(group(&apart, "narrow"), group(&apart, "narrow_joined"));
+}
