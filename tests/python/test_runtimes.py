@@ -365,6 +365,64 @@ def test_the_htp_converts_where_tensors_enter_and_leave_a_region_of_16_bits(tmp_
     hold_htp(("gated", "qnn-htp", ""), run(path, data[:4]), output, data[:4])
 
 
+def between_convolutions(*nodes, **constants):
+    """A convolution, `nodes` from v to z as (operator, inputs, output, attributes), and another convolution."""
+    rng = np.random.default_rng(5)
+    weights = {name: (rng.normal(size=(8, n, 3, 3)) / (9 * n) ** 0.5).astype(np.float32) for name, n in (("w1", 3), ("w2", 8))}
+    made = [helper.make_node("Conv", ["x", "w1"], ["v"], pads=[1] * 4),
+            *(helper.make_node(op, inputs, [output], **attributes) for op, inputs, output, attributes in nodes),
+            helper.make_node("Conv", ["z", "w2"], ["y"], pads=[1] * 4)]
+    constants = {name: onnx.numpy_helper.from_array(np.asarray(values), name) for name, values in (weights | constants).items()}
+    value = lambda name, n: helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, n, 16, 16])
+    graph = helper.make_graph(made, "between", [value("x", 3)], [value("y", 8)], list(constants.values()))
+    data = [{"x": rng.normal(size=(1, 3, 16, 16)).astype(np.float32)} for _ in range(24)]
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), data
+
+
+def calibrated_for_htp(model, data, backend, folder):
+    onnx.save(model, folder / "model.onnx")
+    np.save(folder / "x.npy", np.concatenate([sample["x"] for sample in data]))
+    mqq("calibrate", folder / "model.onnx", "-b", backend, "--data", folder / "x.npy", "-o", folder / "q.onnx", "--quiet")
+    return folder / "q.onnx"
+
+
+F32 = np.float32
+BETWEEN = {
+    "instance normalization": between_convolutions(
+        ("InstanceNormalization", ["v", "g", "b"], "z", {}), g=np.linspace(0.5, 1.5, 8, dtype=F32), b=np.linspace(-1, 1, 8, dtype=F32)),
+    "group normalization": between_convolutions(
+        ("Reshape", ["v", "groups"], "r", {}), ("InstanceNormalization", ["r", "g", "b"], "n", {}), ("Reshape", ["n", "whole"], "z", {}),
+        groups=np.int64([1, 2, -1]), whole=np.int64([1, 8, 16, 16]), g=np.ones(2, F32), b=np.zeros(2, F32)),
+    "gelu": between_convolutions(
+        ("Div", ["v", "root"], "a", {}), ("Erf", ["a"], "b", {}), ("Add", ["b", "one"], "c", {}), ("Mul", ["v", "c"], "d", {}),
+        ("Mul", ["d", "half"], "z", {}), root=F32(2**0.5), one=F32(1), half=F32(0.5)),
+    "l2 normalization": between_convolutions(
+        ("ReduceL2", ["v"], "n", {"axes": [1], "keepdims": 1}), ("Clip", ["n", "tiny"], "m", {}), ("Shape", ["v"], "s", {}),
+        ("Expand", ["m", "s"], "e", {}), ("Div", ["v", "e"], "z", {}), tiny=F32(1e-12)),
+    "choice": between_convolutions(
+        ("Greater", ["v", "zero"], "c", {}), ("Mul", ["v", "tenth"], "n", {}), ("Where", ["c", "v", "n"], "z", {}),
+        zero=F32(0), tenth=F32(0.1)),
+}
+
+
+@pytest.mark.parametrize("backend", HTP)
+@pytest.mark.parametrize("name", BETWEEN)
+def test_the_htp_takes_operators_between_convolutions(name, backend, tmp_path):
+    model, data = BETWEEN[name]
+    output = calibrated_for_htp(model, data, backend, tmp_path)
+    assert not check_findings(output, backend)
+    [expected], [found] = run(output, data[:4]), run_htp(output, data[:4])
+    assert sqnr_db(expected, found) > 25
+
+
+def test_the_htp_refuses_operators_that_check_names(tmp_path):
+    model, data = between_convolutions(("Selu", ["v"], "z", {}))
+    output = calibrated_for_htp(model, data, "qnn-htp", tmp_path)
+    assert {f["rule"] for f in check_findings(output, "qnn-htp")} == {"refused_operators"}
+    with pytest.raises(Exception, match="Failed to finalize QNN graph"):
+        run_htp(output, data[:1])
+
+
 def encoder():
     """A block of a transformer on token numbers: embedding table, masked attention, layer normalizations, GELU."""
     rng, width, tokens = np.random.default_rng(3), 32, 8
