@@ -434,6 +434,7 @@ fn errors_of_the_engine_name_the_node() {
         g.tensor(onnx::tensor::from_i64("huge", &[2], &[1 << 40, 1 << 20]).unwrap());
         g.tensor(onnx::tensor::from_i64("pads", &[8], &[0, 0, 1 << 20, 1 << 20, 0, 0, 0, 0]).unwrap());
         g.weight("wide", &[16, 9, 3, 3]);
+        g.values("pair", &[2], &[0.0, 1.0]);
         g.op_with(op, inputs, "b", attributes);
         g.op("Relu", &["b"], "y");
         g.output("y").build()
@@ -452,7 +453,7 @@ fn errors_of_the_engine_name_the_node() {
         behind("Split", &["a", "odd"], &[("axis", Attr::Int(1))]),
         behind("Slice", &["a", "far", "far", "far"], &[]),
         behind("LogSoftmax", &["a"], &[("axis", Attr::Int(4))]),
-        behind("OneHot", &["a", "far", "odd"], &[("axis", Attr::Int(-7))]),
+        behind("OneHot", &["a", "far", "pair"], &[("axis", Attr::Int(-7))]),
         behind("LayerNormalization", &["a", "wide"], &[("axis", Attr::Int(-7))]),
         behind("LayerNormalization", &["a", "wide"], &[("axis", Attr::Int(1 << 40))]),
         behind("MaxPool", &["a"], &[("kernel_shape", Attr::Ints(vec![2, 2])), ("pads", Attr::Ints(vec![1 << 40; 4]))]),

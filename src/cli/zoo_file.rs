@@ -35,7 +35,7 @@ const HINT_VALUES: &str = "`mqq help calibrate` lists the options; docs/guide.md
 
 /// The value of an option in the file.
 #[derive(Clone)]
-struct Setting {
+struct ZooOption {
     /// The values as text; `None` if the value is `false`.
     values: Option<Vec<String>>,
     /// The line of the option's key.
@@ -43,7 +43,7 @@ struct Setting {
 }
 
 /// Options of a part of the file, by long name.
-type Settings = BTreeMap<String, Setting>;
+type Settings = BTreeMap<String, ZooOption>;
 
 /// The file's contents.
 #[derive(Deserialize)]
@@ -210,7 +210,7 @@ fn options(
         let values = values.map_err(|error| (line, error))?;
         let at = |value: String| in_folder(key, value, folder);
         let values = values.map(|values| values.into_iter().map(at).collect());
-        options.insert(key.to_string(), Setting { values, line });
+        options.insert(key.to_string(), ZooOption { values, line });
     }
     Ok(options)
 }

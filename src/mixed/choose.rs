@@ -79,7 +79,7 @@ pub(super) fn begin<'a>(
     };
     let [analysis, evaluation] = sample_ranges(samples, &wanted.goal, n_tune)?;
     let first_evaluated = evaluation.start;
-    let graph = model.graph()?;
+    let graph = model.graph.as_ref().context("model has no graph")?;
     let (groups, weights) = Default::default();
     let planner = Planner { task, model, graph, samples, calibration, groups, weights };
     let (names, analysis, evaluation) = (samples.names(), samples.values(analysis)?, samples.values(evaluation)?);

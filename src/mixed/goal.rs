@@ -6,7 +6,6 @@ use crate::scheme::{FLOAT, Precision, Scheme};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::Number;
-use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -172,16 +171,14 @@ impl From<Goal> for BTreeMap<String, Number> {
     }
 }
 
-/// Figures of a network on held-out samples.
-#[skip_serializing_none]
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+/// Figures of a network.
+#[derive(Debug, Clone, Copy)]
 pub struct Reached {
-    /// Lowest SQNR over the outputs, in dB; 200 without error.
+    /// Lowest SQNR over the outputs, in dB.
     pub sqnr_db: f64,
-    /// Samples with the float network's class, in percent; absent where no output has class scores.
+    /// Samples with the float network's class, in percent; `None` where no output has class scores.
     pub agreement_percent: Option<f64>,
     /// The worst figure of the goal's metric; `None` where the goal has none, or no output has a figure.
-    #[serde(skip)]
     pub goal: Option<f64>,
     /// Mean bits per weight.
     pub weight_bits: f64,

@@ -20,9 +20,12 @@ pub struct Mixed {
     /// Number of held-out samples that evaluate the goal.
     #[serde(alias = "n_judges")]
     pub n_held_out: usize,
-    /// Figures of the final plan.
-    #[serde(flatten)]
-    pub reached: Reached,
+    /// Lowest SQNR over the outputs of the final plan on the held-out samples, in dB; 200 without error.
+    pub sqnr_db: f64,
+    /// Samples with the float network's class, in percent; absent where no output has class scores.
+    pub agreement_percent: Option<f64>,
+    /// Bits per weight of the final plan.
+    pub weight_bits: f64,
     /// Figures before the first choice and after each choice.
     pub curve: Vec<CurvePoint>,
     /// Layers with another precision than their own, in the order in which they were chosen.
@@ -47,9 +50,12 @@ pub struct CurvePoint {
     pub layer: Option<String>,
     /// The precision that the layer got.
     pub precision: Option<String>,
-    /// Figures of the plan.
-    #[serde(flatten)]
-    pub reached: Reached,
+    /// Lowest SQNR over the outputs, in dB; 200 without error.
+    pub sqnr_db: f64,
+    /// Samples with the float network's class, in percent; absent where no output has class scores.
+    pub agreement_percent: Option<f64>,
+    /// Bits per weight.
+    pub weight_bits: f64,
     /// Bytes of the weights, without scales.
     pub weight_bytes: usize,
     /// The figure of the goal's metric, as in [`Mixed`].
@@ -91,10 +97,11 @@ impl Mixed {
 
     /// Returns the reached figures without the number of layers.
     fn figures(&self) -> String {
-        let Mixed { reached, .. } = self;
+        let Mixed { sqnr_db, agreement_percent, weight_bits, .. } = *self;
+        let reached = Reached { sqnr_db, agreement_percent, goal: None, weight_bits };
         let of_goal = self.of_goal.as_ref().map(|figure| format!("{figure}, ")).unwrap_or_default();
         // Integer weights have 8 bits or fewer in most tables.
-        let float = if reached.weight_bits > 8.0 { " (float weights count as 32)" } else { "" };
+        let float = if weight_bits > 8.0 { " (float weights count as 32)" } else { "" };
         format!("{of_goal}SQNR {reached}{float}")
     }
 }
@@ -102,7 +109,8 @@ impl Mixed {
 impl CurvePoint {
     /// Returns the point as a line of text.
     pub fn describe(&self) -> String {
-        let CurvePoint { reached, .. } = self;
+        let CurvePoint { sqnr_db, agreement_percent, weight_bits, .. } = *self;
+        let reached = Reached { sqnr_db, agreement_percent, goal: None, weight_bits };
         let last = match (&self.layer, &self.precision) {
             (Some(layer), Some(precision)) => format!("  `{layer}` {precision}"),
             _ => String::new(),

@@ -310,12 +310,15 @@ impl<'a> Search<'a> {
     fn add_point(&mut self, moved: Option<Move>) {
         let own = || "as in the table".to_string();
         let reached = self.reached(&self.on_held_out);
+        let Reached { sqnr_db, agreement_percent, weight_bits, .. } = reached;
         let of_goal = self.goal().words(reached);
         self.curve.push(CurvePoint {
             n_layers: self.chosen.len(),
             layer: moved.as_ref().map(|moved| self.layers[moved.layer].name.clone()),
             precision: moved.map(|moved| moved.precision.unwrap_or_else(own)),
-            reached,
+            sqnr_db,
+            agreement_percent,
+            weight_bits,
             weight_bytes: self.cost.bytes(&self.plan),
             of_goal,
         });
@@ -363,13 +366,16 @@ impl<'a> Search<'a> {
     pub fn outcome(&mut self, last: &PlannedModel) -> Result<(Mixed, f64)> {
         let measured = self.held_out.measure(&last.model, &last.plan)?;
         let reached = self.reached(&measured);
+        let Reached { sqnr_db, agreement_percent, weight_bits, .. } = reached;
         let goal = self.goal();
         let mixed = Mixed {
             goal: goal.clone(),
             met: goal.is_met(reached),
             n_ranking: self.n_analysis,
             n_held_out: self.held_out.n,
-            reached,
+            sqnr_db,
+            agreement_percent,
+            weight_bits,
             curve: self.curve.clone(),
             layers: self.chosen.iter().map(|(_, chosen)| chosen.clone()).collect(),
             sensitivity: self.sensitivity(),

@@ -243,7 +243,8 @@ pub struct Join {
     pub output: Option<String>,
     /// Whether the table lets inputs with very unlike ranges keep their own quantization parameters.
     pub may_keep_own_params: bool,
-    /// Whether leaving the node float parts the inputs: no input is quantized for all its uses.
+    /// Whether the inputs share nothing if the node is float: its output is float, or no input is quantized for all its
+    /// uses.
     pub parts_if_float: bool,
 }
 

@@ -99,7 +99,8 @@ impl Draft<'_> {
             let inputs: Vec<String> = sources.map(str::to_string).collect();
             let output = node.output.first().filter(|name| self.is_quantizer(name)).cloned();
             let joins = inputs.len() > 1 && (shares || node.op_type() == "Concat" && output.is_some());
-            let parts_if_float = !inputs.iter().any(|name| self.quantized_tensors.contains_key(name.as_str()));
+            let parts_if_float =
+                output.is_none() || !inputs.iter().any(|name| self.quantized_tensors.contains_key(name.as_str()));
             joins.then_some(Join { node: node_idx, inputs, output, may_keep_own_params, parts_if_float })
         };
         (0..self.graph.node.len()).filter_map(join).collect()

@@ -6,11 +6,12 @@
 //! preprocessing for QNN.
 
 use super::Change;
+use super::fold_constants::drop_dead;
 use crate::onnx::graph::{GraphIndex, drop_unused};
 use crate::onnx::node;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto};
 use anyhow::Result;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::f32::consts::{FRAC_1_SQRT_2, SQRT_2};
 
 /// First version of the default operator set that has Gelu.
@@ -39,11 +40,12 @@ pub fn fuse_operators(model: &mut ModelProto) -> Result<Vec<Change>> {
         };
         (0..graph.node.len()).filter_map(of_node).collect()
     };
-    let n_fused = fused.len();
-    fused.into_iter().for_each(|(node_idx, node)| graph.node[node_idx] = node);
-    if n_fused > 0 {
-        drop_dead_nodes(graph);
+    let (n_fused, mut freed) = (fused.len(), BTreeSet::new());
+    for (node_idx, node) in fused {
+        freed.extend(std::mem::replace(&mut graph.node[node_idx], node).input);
     }
+    let freed = drop_dead(graph, freed);
+    drop_unused(graph, freed);
     Ok(Change::counted([(n_fused, Change::FusedOperators)]))
 }
 
@@ -121,22 +123,4 @@ fn factor_beside<'g>(index: &GraphIndex, product: &'g NodeProto, value: f32) -> 
 /// Returns the operator of the default domain; an empty text for other domains.
 fn op(node: &NodeProto) -> &str {
     if node::is_standard(node) { node.op_type() } else { "" }
-}
-
-/// Removes nodes that nothing reads, and their constants.
-fn drop_dead_nodes(graph: &mut GraphProto) {
-    let mut constants = Vec::new();
-    loop {
-        let index = GraphIndex::new(graph);
-        let is_dead = |node: &NodeProto| node.output.iter().all(|output| index.has_only(output, 0));
-        let dead: Vec<bool> = graph.node.iter().map(is_dead).collect();
-        if !dead.contains(&true) {
-            break;
-        }
-        let nodes = std::mem::take(&mut graph.node).into_iter().zip(dead);
-        for (node, is_dead) in nodes {
-            if is_dead { constants.extend(node.input) } else { graph.node.push(node) }
-        }
-    }
-    drop_unused(graph, constants);
 }

@@ -15,11 +15,14 @@ const UNARY: &[&str] = &[
     "Relu", "Sigmoid", "Tanh", "Softmax", "LogSoftmax", "HardSigmoid", "HardSwish", "Gelu", "LeakyRelu", "Elu", "Clip",
     "LpNormalization", "GlobalAveragePool", "GlobalMaxPool", "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin",
     "Log", "Identity", "Dropout", "Flatten", "Mish", "Softplus", "Erf", "Exp", "Sqrt", "Neg", "Abs", "Selu",
-    "LayerNormalization", "InstanceNormalization",
+    "LayerNormalization", "InstanceNormalization", "Sign", "Floor", "Reciprocal", "Sin", "Cos", "Atan",
 ];
 
 /// Operators of two inputs.
-const BINARY: &[&str] = &["Add", "Sub", "Mul", "Div", "Max", "Min", "Concat", "Pow", "Sum"];
+const BINARY: &[&str] = &[
+    "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal", "Add", "Sub", "Mul", "Div", "Max", "Min", "Concat",
+    "Pow", "Sum",
+];
 
 /// `x -> Conv -> Relu -> a`, `x -> Conv -> b`, the operator on them, and a Conv behind it.
 fn graph_of(op: &str) -> Option<ModelProto> {
@@ -55,7 +58,7 @@ fn graph_of(op: &str) -> Option<ModelProto> {
             }
             g.op(op, &["a", "scale", "bias", "mean", "var"], "o");
         }
-        "LayerNormalization" => {
+        "LayerNormalization" | "InstanceNormalization" => {
             g.weight("gain", &[16]);
             g.weight("bias", &[16]);
             g.op(op, &["a", "gain", "bias"], "o");
@@ -67,7 +70,7 @@ fn graph_of(op: &str) -> Option<ModelProto> {
         "MaxPool" | "AveragePool" => drop(g.op_with(op, &["a"], "o", &kernel)),
         "Resize" | "Upsample" => drop(g.op(op, &["a", "", "shape"], "o")),
         "Reshape" | "Expand" | "Tile" | "Pad" | "Slice" | "Gather" | "Unsqueeze" | "Squeeze" | "Split" | "TopK"
-        | "GatherElements" | "GatherND" | "GridSample" => drop(g.op(op, &["a", "shape"], "o")),
+        | "GatherElements" | "GatherND" | "GridSample" | "CumSum" => drop(g.op(op, &["a", "shape"], "o")),
         "Transpose" => drop(g.op_with(op, &["a"], "o", &[("perm", Attr::Ints(vec![0, 1, 3, 2]))])),
         "DepthToSpace" | "SpaceToDepth" => drop(g.op_with(op, &["a"], "o", &[("blocksize", Attr::Int(2))])),
         _ if BINARY.contains(&op) => {

@@ -202,7 +202,7 @@ fn trade_off(sidecar: &Sidecar) -> Option<Section> {
     let mixed = sidecar.mixed_precision.as_ref()?;
     let point = |point: &CurvePoint| Point {
         x: point.n_layers as f64,
-        y: point.reached.sqnr_db,
+        y: point.sqnr_db,
         y_low: None,
         name: point.describe().trim().to_string(),
     };
