@@ -82,37 +82,6 @@ pub(super) fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>
     Ok(Change::counted([(folded.len(), Change::FoldedConstants)]))
 }
 
-/// Stores the outputs of Shape nodes that follow from fixed dimensions of the inputs, and computes the nodes that then
-/// have constant inputs.
-///
-/// # Errors
-/// If the model has no graph.
-pub(super) fn fold_shapes(model: &mut ModelProto) -> Result<Vec<Change>> {
-    let known = values_of_shapes(model);
-    let graph = model.graph_mut()?;
-    let outputs: BTreeSet<String> = graph.output.iter().map(|output| output.name().to_string()).collect();
-    let (mut n_stored, mut freed) = (0, BTreeSet::new());
-    for node in std::mem::take(&mut graph.node) {
-        let is_shape = node::is_standard(&node) && node.op_type() == "Shape";
-        let shape = node.output.first().filter(|name| is_shape && !outputs.contains(*name));
-        match shape.and_then(|name| known.get(name)?.to_proto(name).ok()) {
-            Some(shape) => {
-                n_stored += 1;
-                graph.initializer.push(shape);
-                freed.extend(node.input);
-            }
-            None => graph.node.push(node),
-        }
-    }
-    let freed = drop_dead(graph, freed);
-    drop_unused(graph, freed);
-    let mut changes = Change::counted([(n_stored, Change::FoldedConstants)]);
-    if n_stored > 0 {
-        changes.extend(run(model, 0)?);
-    }
-    Ok(changes)
-}
-
 /// Removes the nodes in front of the tensors `freed` that nothing reads any more. Returns these tensors and those that the
 /// nodes read.
 pub(super) fn drop_dead(graph: &mut GraphProto, mut freed: BTreeSet<String>) -> BTreeSet<String> {
