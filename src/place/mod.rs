@@ -239,12 +239,14 @@ pub struct Join {
     pub node: usize,
     /// The joined tensors: for an input that an operator only moves, the quantized tensor before the move.
     pub inputs: Vec<String>,
+    /// For each input, the tensor in front of all operators that only move values.
+    pub sources: Vec<String>,
     /// The output, if it is quantized.
     pub output: Option<String>,
     /// Whether the table lets inputs with very unlike ranges keep their own quantization parameters.
     pub may_keep_own_params: bool,
-    /// Whether the inputs share nothing if the node is float: its output is float, or no input is quantized for all its
-    /// uses.
+    /// Whether the inputs share nothing if the node is float: no reader quantizes its output, or no input is quantized
+    /// for all its uses.
     pub parts_if_float: bool,
 }
 

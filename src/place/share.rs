@@ -1,6 +1,7 @@
 //! The rule about tensors that share quantization parameters.
 
 use super::{Draft, Join, trace};
+use crate::onnx::proto::NodeProto;
 use crate::scheme::{Constraint, RuleCall};
 use std::collections::BTreeSet;
 
@@ -97,13 +98,26 @@ impl Draft<'_> {
             let sources = self.activation_inputs(node_idx).into_iter();
             let sources = sources.filter_map(|i| self.quantizer_behind(&node.input[i]));
             let inputs: Vec<String> = sources.map(str::to_string).collect();
+            let sources = inputs.iter().map(|input| self.moved(input).to_string()).collect();
             let output = node.output.first().filter(|name| self.is_quantizer(name)).cloned();
             let joins = inputs.len() > 1 && (shares || node.op_type() == "Concat" && output.is_some());
+            // If it is float, its output is quantized only for other readers.
+            let consumers = output.iter().flat_map(|output| self.index.consumers(output));
+            let mut quantized_for_all = inputs.iter().filter(|name| self.quantized_tensors.contains_key(name.as_str()));
             let parts_if_float =
-                output.is_none() || !inputs.iter().any(|name| self.quantized_tensors.contains_key(name.as_str()));
-            joins.then_some(Join { node: node_idx, inputs, output, may_keep_own_params, parts_if_float })
+                !consumers.copied().any(|edge| self.edges.contains_key(&edge)) || quantized_for_all.next().is_none();
+            joins.then_some(Join { node: node_idx, inputs, sources, output, may_keep_own_params, parts_if_float })
         };
         (0..self.graph.node.len()).filter_map(join).collect()
+    }
+
+    /// Returns the tensor that reaches `tensor` through operators that only move values.
+    fn moved<'t>(&'t self, mut tensor: &'t str) -> &'t str {
+        let moves = |node: &&NodeProto| trace::MOVES.contains(&node.op_type());
+        while let Some(input) = self.index.producer(tensor).filter(moves).and_then(|node| node.input.first()) {
+            tensor = input;
+        }
+        tensor
     }
 
     /// `tensor`, or the quantized tensor that reaches it through operators that only move values.

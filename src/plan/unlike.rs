@@ -57,8 +57,12 @@ pub fn narrow_tensors(
         let Some((output, _)) = of_output.filter(|(output, _)| is_read(output)) else { continue };
         let of_group = groups.get(&output.group).map_or(0.0, |it| it.width_with_zero());
         if own_width(join) * WIDER < of_group {
-            let is_shared = |name: &&String| placement.joins.iter().filter(|it| it.inputs.contains(name)).count() > 1;
-            found.extend(join.inputs.iter().filter(is_shared).cloned());
+            let is_shared = |source: &&String| {
+                placement.joins.iter().any(|other| other.node != join.node && other.sources.contains(source))
+            };
+            let shared: Vec<&String> = join.sources.iter().filter(is_shared).collect();
+            let of_joins = placement.joins.iter().flat_map(|it| it.inputs.iter().zip(&it.sources));
+            found.extend(of_joins.filter(|(_, source)| shared.contains(source)).map(|(input, _)| input.clone()));
         }
     }
     found

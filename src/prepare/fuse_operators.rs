@@ -105,9 +105,10 @@ fn l2_normalization(graph: &GraphProto, index: &GraphIndex, div_idx: usize) -> O
     Some((div_idx, normalization))
 }
 
-/// Whether `name` is a constant with this one value, up to the rounding of exporters.
+/// Whether `name` is a constant with this one value, up to the rounding of exporters, that gives no product more axes.
 fn is_number(index: &GraphIndex, name: &str, value: f32) -> bool {
-    index.floats(name).is_some_and(|found| matches!(found[..], [found] if (found - value).abs() < 1e-4))
+    index.initializer(name).is_some_and(|constant| constant.dims.len() <= 1)
+        && index.floats(name).is_some_and(|found| matches!(found[..], [found] if (found - value).abs() < 1e-4))
 }
 
 /// Returns the input of a Mul beside the constant `value`.

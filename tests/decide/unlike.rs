@@ -60,6 +60,7 @@ ops:
   Conv: {{ input: a, weight: {{ type: w }} }}
   Concat: {{ input: a, constraint: same_as_output }}
   Add: {{ input: a, constraint: same_inputs }}
+  Transpose: {{ input: a, output: a, constraint: same_as_input }}
 placement: {rules}
 "
         );
@@ -184,8 +185,11 @@ fn a_concat_does_not_take_the_grid_of_another_concat_of_its_input() {
     let mut g = GraphBuilder::new(17);
     g.input("x", &[1, 16, 8, 8]);
     ["shared", "narrow", "wide"].iter().for_each(|name| _ = g.conv("x", 16, 16, 1, 1, name));
-    for (other, joined, output) in [("narrow", "narrow_joined", "y"), ("wide", "wide_joined", "z")] {
-        g.op("Concat", &["shared", other], joined);
+    g.op("Transpose", &["shared"], "moved");
+    for (inputs, joined, output) in
+        [(["moved", "narrow"], "narrow_joined", "y"), (["shared", "wide"], "wide_joined", "z")]
+    {
+        g.op("Concat", &inputs, joined);
         g.conv(joined, 32, 16, 1, 1, output);
         g.output(output);
     }
@@ -203,7 +207,7 @@ fn a_concat_does_not_take_the_grid_of_another_concat_of_its_input() {
     };
     assert!(unlike(3.9).is_empty());
     let shared = unlike(4.1);
-    assert_eq!(shared.iter().collect::<Vec<_>>(), ["shared"]);
+    assert_eq!(shared.iter().collect::<Vec<_>>(), ["moved", "shared"]);
     let group = |placement: &Placement, name: &str| {
         placement.activations.iter().find(|it| it.tensor == name).map(|it| it.group).unwrap()
     };

@@ -198,7 +198,7 @@ def declared_images(rng, folder):
         "ppm": b"P6\n%d %d\n255\n" % (width, height) + bytes(300),
         "tiff": b"II*\x00\x08\x00\x00\x00\x02\x00" + struct.pack("<HHIIHHII", 256, 4, 1, width, 257, 4, 1, height) + bytes(4),
         "webp": b"RIFF" + struct.pack("<I", 30) + b"WEBPVP8X" + struct.pack("<I", 10) + bytes(4) + b"\xff" * 6,
-        "png": b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 16, 6, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(bytes(10_000_000))) + chunk(b"IEND", b""),
+        "png": b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 16, 6, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(bytes(1_000))) + chunk(b"IEND", b""),
         "tga": struct.pack("<BBBHHBHHHHBB", 0, 0, 2, 0, 0, 0, 0, 0, *small, 24, 0) + bytes(30),
     }[kind]
     path = folder / f"d.{kind}"
