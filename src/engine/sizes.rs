@@ -1,7 +1,7 @@
 //! Checks sizes that a model declares against limits, before anything is allocated.
 
 use crate::diag::WithHint;
-use crate::onnx::node::{attribute, constant, node_name};
+use crate::onnx::node::{attribute, constant, from_first, node_name};
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use crate::onnx::tensor::{self, DataType};
 use crate::onnx::value_info::ValueInfos;
@@ -59,7 +59,7 @@ fn fits(node: &NodeProto, shape: &[usize], integers: impl Fn(usize) -> Option<Ve
     let at = |axis: i64| {
         let is_inside = (-rank..rank).contains(&axis);
         ensure!(is_inside, "axis is {axis}, expected {} to {} for the shape {shape:?}", -rank, rank - 1);
-        Ok((if axis < 0 { axis + rank } else { axis }) as usize)
+        Ok(from_first(axis, shape.len()) as usize)
     };
     let given = attribute(node, "axis").map(|attribute| attribute.i());
     match node.op_type() {

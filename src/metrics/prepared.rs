@@ -170,6 +170,13 @@ impl Measurement {
         values.reduce(|a, b| metric.worse(a, b))
     }
 
+    /// Returns the lowest figure of an output, with the output's name; `None` if the metric applies to none of them.
+    pub fn lowest_output(&self, metric: Metric) -> Option<(f64, &str)> {
+        let figures = self.figures(metric).into_iter().zip(self.prepared.outputs());
+        let figures = figures.filter_map(|(figure, output)| Some((figure?.value, output.as_str())));
+        figures.min_by(|a, b| a.0.total_cmp(&b.0))
+    }
+
     /// Returns the deciding metric: the overlap of boxes if the network chooses boxes, otherwise the overlap of
     /// channels, or the SQNR if no output has an overlap.
     pub fn deciding(&self) -> Metric {

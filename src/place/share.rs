@@ -1,7 +1,6 @@
 //! The rule about tensors that share quantization parameters.
 
 use super::{Draft, Join, trace};
-use crate::onnx::proto::NodeProto;
 use crate::scheme::{Constraint, RuleCall};
 use std::collections::BTreeSet;
 
@@ -98,7 +97,8 @@ impl Draft<'_> {
             let sources = self.activation_inputs(node_idx).into_iter();
             let sources = sources.filter_map(|i| self.quantizer_behind(&node.input[i]));
             let inputs: Vec<String> = sources.map(str::to_string).collect();
-            let sources = inputs.iter().map(|input| self.moved(input).to_string()).collect();
+            let sources =
+                inputs.iter().filter_map(|input| self.before_moves(input).last().map(str::to_string)).collect();
             let output = node.output.first().filter(|name| self.is_quantizer(name)).cloned();
             let joins = inputs.len() > 1 && (shares || node.op_type() == "Concat" && output.is_some());
             // If it is float, its output is quantized only for other readers.
@@ -111,26 +111,16 @@ impl Draft<'_> {
         (0..self.graph.node.len()).filter_map(join).collect()
     }
 
-    /// Returns the tensor that reaches `tensor` through operators that only move values.
-    fn moved<'t>(&'t self, mut tensor: &'t str) -> &'t str {
-        let moves = |node: &&NodeProto| trace::MOVES.contains(&node.op_type());
-        while let Some(input) = self.index.producer(tensor).filter(moves).and_then(|node| node.input.first()) {
-            tensor = input;
-        }
-        tensor
+    /// Returns `tensor` and the tensors that reach it through operators that only move values, nearest first.
+    fn before_moves<'t>(&'t self, tensor: &'t str) -> impl Iterator<Item = &'t str> {
+        std::iter::successors(Some(tensor), |tensor| {
+            let node = self.index.producer(tensor).filter(|node| trace::MOVES.contains(&node.op_type()))?;
+            node.input.first().map(String::as_str)
+        })
     }
 
     /// `tensor`, or the quantized tensor that reaches it through operators that only move values.
-    fn quantizer_behind<'t>(&'t self, mut tensor: &'t str) -> Option<&'t str> {
-        loop {
-            if self.is_quantizer(tensor) {
-                return Some(tensor);
-            }
-            let node = self.index.producer(tensor)?;
-            if !trace::MOVES.contains(&node.op_type()) {
-                return None;
-            }
-            tensor = node.input.first()?;
-        }
+    fn quantizer_behind<'t>(&'t self, tensor: &'t str) -> Option<&'t str> {
+        self.before_moves(tensor).find(|tensor| self.is_quantizer(tensor))
     }
 }

@@ -333,9 +333,7 @@ fn describe_tuned(tuned: &Tuned) -> String {
 fn lowest_output(metric: &str, mean: f64, measured: &Measurement) -> Option<String> {
     const FAR: f64 = 0.05;
     let metric = metrics::by_name(metric).ok().filter(|metric| metric.scale.best == OVERLAP.scale.best)?;
-    let figures = measured.figures(metric).into_iter().zip(measured.prepared().outputs());
-    let figures = figures.filter_map(|(figure, output)| Some((figure?.value, output)));
-    let (lowest, output) = figures.min_by(|a, b| a.0.total_cmp(&b.0))?;
+    let (lowest, output) = measured.lowest_output(metric)?;
     (lowest < mean - FAR).then(|| format!(", lowest {} at output `{output}`", metric.with_unit(lowest)))
 }
 

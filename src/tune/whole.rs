@@ -181,10 +181,7 @@ fn warning(measured: &Measurement, scheme: &Scheme) -> Option<String> {
 
 /// Returns the output with the lowest overlap of several, with its overlap, where it keeps little of the float output.
 fn lost_output(measured: &Measurement) -> Option<String> {
-    let outputs = measured.prepared().outputs();
-    let figures = measured.figures(OVERLAP).into_iter().zip(outputs);
-    let figures = figures.filter_map(|(figure, output)| Some((figure?.value, output)));
-    let (lowest, output) = figures.min_by(|a, b| a.0.total_cmp(&b.0))?;
-    (outputs.len() > 1 && lowest < LEAST_OVERLAP)
+    let (lowest, output) = measured.lowest_output(OVERLAP)?;
+    (measured.prepared().outputs().len() > 1 && lowest < LEAST_OVERLAP)
         .then(|| format!("output `{output}` has overlap {}", OVERLAP.with_unit(lowest)))
 }
