@@ -9,6 +9,7 @@ fn a_text_is_read_as_what_it_was_written_for() {
     let changes = [
         Change::FixedShape { input, before, after },
         Change::UpgradedOpset { from: 9, to: 13 },
+        Change::InlinedBranches(1),
         Change::LiftedConstants(3),
         Change::TakenOffInputs(1),
         Change::BypassedNodes(2),

@@ -23,6 +23,8 @@ pub enum Change {
         /// Version after the upgrade.
         to: i64,
     },
+    /// If nodes whose conditions are known were replaced by the branches that run.
+    InlinedBranches(usize),
     /// Constant nodes became initializers.
     LiftedConstants(usize),
     /// Initializers are no longer inputs of the graph.
@@ -88,6 +90,12 @@ impl Change {
     fn wording(&self) -> Option<(usize, Wording)> {
         let (&n, one, several, earlier): (_, _, _, &[_]) = match self {
             Change::Cut(_) | Change::FixedShape { .. } | Change::UpgradedOpset { .. } => return None,
+            Change::InlinedBranches(n) => (
+                n,
+                "If node with a known condition became the branch that runs",
+                "If nodes with known conditions became the branches that run",
+                &[],
+            ),
             Change::LiftedConstants(n) => (
                 n,
                 "Constant node became an initializer",
@@ -170,7 +178,8 @@ impl Change {
 
     /// Returns the change with this text, also in a wording of earlier versions; `None` for other texts.
     pub fn parse(text: &str) -> Option<Change> {
-        const COUNTED: [OfCount; 13] = [
+        const COUNTED: [OfCount; 14] = [
+            Change::InlinedBranches,
             Change::LiftedConstants,
             Change::TakenOffInputs,
             Change::BypassedNodes,

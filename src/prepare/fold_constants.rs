@@ -14,11 +14,12 @@
 //! A BatchNormalization in training mode, which the engine refuses, is computed here from the statistics of its
 //! constant input. NFNets standardize their weights in this way.
 
+use super::values_of_shapes::values_of_shapes;
 use super::{Change, FLOAT16, is_cast_to_float};
-use crate::engine::{Parsed, Value};
+use crate::engine::Parsed;
 use crate::onnx::data_type::element_bytes;
 use crate::onnx::graph::{GraphIndex, drop_unused, names_read};
-use crate::onnx::inputs::{Shapes, inputs_of, is_open};
+use crate::onnx::inputs::Shapes;
 use crate::onnx::node;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use crate::onnx::tensor;
@@ -29,9 +30,6 @@ use std::collections::{BTreeSet, HashMap};
 
 /// Bytes that the outputs of a node may take in any case, however small its inputs are.
 const MAX_GROWTH: usize = 1 << 20;
-
-/// Values of the largest tensor that is computed from dimensions.
-const MAX_KNOWN: usize = 1024;
 
 /// Operators with random outputs.
 const RANDOM: &[&str] =
@@ -44,7 +42,8 @@ pub(super) fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>
     let index = GraphIndex::new(graph);
     let inputs: BTreeSet<&str> = graph.input.iter().map(|input| input.name()).collect();
     let stored = |name: &str| index.initializer(name).filter(|_| !inputs.contains(name));
-    let of_shapes = LazyCell::new(|| values_of_shapes(model));
+    let has_shape = graph.node.iter().any(|node| node.op_type() == "Shape");
+    let of_shapes = LazyCell::new(|| if has_shape { values_of_shapes(model) } else { HashMap::new() });
     let mut computed: HashMap<String, TensorProto> = HashMap::new();
     let mut folded = BTreeSet::new();
     for (node_idx, node) in graph.node.iter().enumerate().filter(|(_, node)| may_fold(&index, node)) {
@@ -107,31 +106,6 @@ pub(super) fn drop_dead(graph: &mut GraphProto, mut freed: BTreeSet<String>) -> 
     kept.reverse();
     graph.node = kept;
     freed
-}
-
-/// Returns small tensors whose values follow from fixed dimensions of the inputs, whatever the open dimensions are;
-/// none without a Shape, and if the engine does not take the graph.
-fn values_of_shapes(model: &ModelProto) -> HashMap<String, Value> {
-    let has_shape = |graph: &GraphProto| graph.node.iter().any(|node| node.op_type() == "Shape");
-    let Some(graph) = model.graph.as_ref().filter(|graph| has_shape(graph)) else { return HashMap::new() };
-    let (mut shapes, mut open, mut numbers) = (Shapes::new(), Vec::new(), HashMap::new());
-    for input in inputs_of(graph) {
-        let Some(shape) = input.tensor_type().and_then(|tensor| tensor.shape.as_ref()) else { return HashMap::new() };
-        let (mut fixed, mut of_input) = (Vec::new(), Vec::new());
-        for (axis, dim) in shape.dim.iter().enumerate() {
-            fixed.push(if is_open(dim) { 1 } else { dim.dim_value() as usize });
-            let name = match dim.dim_param() {
-                "" => format!("{} {axis}", input.name()),
-                name => name.to_string(),
-            };
-            let number = numbers.len();
-            of_input.push(is_open(dim).then(|| *numbers.entry(name).or_insert(number)));
-        }
-        shapes.insert(input.name().to_string(), fixed);
-        open.push(of_input);
-    }
-    let known = Parsed::new(model, &shapes).and_then(|parsed| parsed.known_values(&open, MAX_KNOWN));
-    known.unwrap_or_default()
 }
 
 fn may_fold(index: &GraphIndex, node: &NodeProto) -> bool {

@@ -15,6 +15,7 @@ mod fold_constants;
 mod fold_pads;
 mod fuse_operators;
 mod graph;
+mod inline_branches;
 mod lift_constants;
 mod merge_bounds;
 mod multiply_and_add;
@@ -23,6 +24,7 @@ mod ranks;
 mod renamed_tensors;
 mod static_shapes;
 mod upgrade_opset;
+mod values_of_shapes;
 
 pub use change::Change;
 pub use fuse_operators::fuse_operators;
@@ -42,10 +44,12 @@ use std::collections::BTreeMap;
 /// message names the node.
 pub type Pass = fn(&mut ModelProto, i64) -> Result<Vec<Change>>;
 
-/// All passes, in their order. Constants are lifted first, so that the other passes find them. Copies are bypassed
+/// All passes, in their order. Branches are inlined first and constants are lifted next, so that the other passes find
+/// the nodes and constants of branches. Copies are bypassed
 /// before the upgrade, which needs some inputs as initializers. Nodes are folded last, because the upgrade may change
 /// the meaning of a node.
 pub const PASSES: &[Pass] = &[
+    inline_branches::run,
     lift_constants::run,
     bypass_copies::run,
     upgrade_opset::run,
@@ -76,7 +80,7 @@ pub fn prepare(model: &mut ModelProto, min_opset: i64) -> Result<Vec<Change>> {
 /// If a [`Pass`] fails.
 pub fn prepare_unfolded(model: &mut ModelProto) -> Result<()> {
     const OPSET: i64 = 13;
-    let passes: [Pass; 3] = [lift_constants::run, bypass_copies::run, upgrade_opset::run];
+    let passes: [Pass; 4] = [inline_branches::run, lift_constants::run, bypass_copies::run, upgrade_opset::run];
     passes.iter().try_for_each(|pass| pass(model, OPSET).map(drop))
 }
 

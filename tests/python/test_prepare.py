@@ -274,6 +274,47 @@ def test_a_slice_by_a_fixed_dimension_beside_an_open_one_is_folded(tmp_path):
         "Transpose", "Shape", "MatMul", "MatMul", "Gather", "Unsqueeze", "Concat", "Reshape"]
 
 
+def branches(condition, output, then, other):
+    """An If of two branches; each is a list of nodes, and the last one computes the branch's output."""
+    graph = lambda name, nodes: helper.make_graph(nodes, name, [], [
+        helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, None)])
+    return ("If", [condition], [output], {"then_branch": graph("then", then), "else_branch": graph("else", other)})
+
+
+def test_an_if_by_a_fixed_dimension_becomes_its_branch(tmp_path):
+    """As torch.onnx writes LocalResponseNorm: the branches have different ranks, and one Squeeze follows another."""
+    squeeze = lambda source, name: [
+        helper.make_node("Constant", [], [f"{name}.axis"], value_ints=[1]),
+        helper.make_node("Squeeze", [source, f"{name}.axis"], [name])]
+    identity = lambda source, name: [helper.make_node("Identity", [source], [name])]
+    inner = helper.make_node("If", ["is_one"], ["in.if"], then_branch=helper.make_graph(
+        squeeze("a", "in.then"), "then", [], [helper.make_tensor_value_info("in.then", TensorProto.FLOAT, None)]),
+        else_branch=helper.make_graph(identity("a", "in.else"), "else", [], [
+            helper.make_tensor_value_info("in.else", TensorProto.FLOAT, None)]))
+    nodes = [("Unsqueeze", ["x", "axis"], ["a"], {}), ("Shape", ["a"], ["s"], {}), ("Gather", ["s", "at"], ["n"], {}),
+             ("Equal", ["n", "at"], ["is_one"], {}),
+             branches("is_one", "b", [inner, *identity("in.if", "b.then")], identity("a", "b.else")),
+             ("Conv", ["b", "w"], ["c"], {"pads": [1] * 4}), ("Shape", ["c"], ["t"], {}), ("Gather", ["t", "at"], ["m"], {}),
+             ("Equal", ["m", "at"], ["is_one_again"], {}),
+             branches("is_one_again", "z", squeeze("c", "z.then"), [helper.make_node("Relu", ["c"], ["z.else"])]),
+             ("Reshape", ["z", "flat"], ["y"], {})]
+    constants = {"axis": np.int64([1]), "at": np.int64(1), "w": floats(8, 4, 3, 3), "flat": np.int64([-1, 288])}
+    after = check(model(14, nodes, constants, shape=("batch", 4, 6, 6)), tmp_path, 14)
+    assert [node.op_type for node in after.graph.node] == ["Unsqueeze", "Squeeze", "Conv", "Relu", "Reshape"]
+
+
+def test_an_if_by_values_or_an_open_dimension_stays(tmp_path):
+    stays = [helper.make_node("Relu", ["x"], ["then"])], [helper.make_node("Neg", ["x"], ["else"])]
+    of_values = [("ReduceSum", ["x"], ["sum"], {"keepdims": 0}), ("Greater", ["sum", "zero"], ["is"], {}), branches("is", "y", *stays)]
+    of_batch = [("Shape", ["x"], ["s"], {}), ("Gather", ["s", "at"], ["n"], {}), ("Equal", ["n", "one"], ["is"], {}),
+                branches("is", "y", *stays)]
+    by_negation = [*of_batch[:-1], ("Not", ["is"], ["is_not"], {}), branches("is_not", "y", *stays)]
+    constants = {"zero": np.float32(0), "at": np.int64(0), "one": np.int64(1)}
+    for nodes in (of_values, of_batch, by_negation):
+        after = check(model(14, nodes, constants, shape=("batch", 4, 6, 6)), tmp_path, 14)
+        assert "If" in [node.op_type for node in after.graph.node]
+
+
 def per_channel(axis, channels=8, rank=4):
     shape = [1] * rank
     shape[axis] = channels
