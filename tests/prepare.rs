@@ -22,6 +22,7 @@ fn a_text_is_read_as_what_it_was_written_for() {
         Change::PooledMeans(2),
         Change::TurnedEinsums(2),
         Change::FusedOperators(3),
+        Change::RemovedGuards(2),
         Change::MultipliedAndAdded(7),
     ];
     for change in changes {

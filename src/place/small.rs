@@ -1,6 +1,7 @@
 //! Rules about operators too small to gain from integers.
 
 use super::Draft;
+use crate::onnx::graph::GraphIndex;
 use crate::onnx::node::int;
 use crate::scheme::RuleCall;
 
@@ -18,7 +19,7 @@ pub(super) fn skip_small_convs(draft: &mut Draft, call: &RuleCall) {
         if out >= min && per_group >= min {
             continue;
         }
-        let first = node.input.first().is_some_and(|x| draft.index.producer(x).is_none());
+        let first = node.input.first().is_some_and(|x| is_network_input(&draft.index, x));
         let is_multiple = |channels: i64| channels % multiple == 0;
         // The first condition of the kernels that the shape misses.
         let missing = if int(node, "group", 1) == 1 {
@@ -41,6 +42,21 @@ pub(super) fn skip_small_convs(draft: &mut Draft, call: &RuleCall) {
         let reason = format!("input channels per group: {per_group}, output channels: {out}, expected {missing}");
         draft.leave_float(node_idx, reason);
     }
+}
+
+/// Whether `tensor` is an input of the network, also behind Transposes, Casts and arithmetic with constants: channels-last
+/// exports and normalizations begin with these.
+fn is_network_input(index: &GraphIndex, mut tensor: &str) -> bool {
+    while let Some(node) = index.producer(tensor) {
+        let input = match node.op_type() {
+            "Transpose" | "Cast" => Some(0),
+            "Add" | "Sub" | "Mul" | "Div" => index.constant_operand(node).map(|constant| 1 - constant),
+            _ => None,
+        };
+        let Some(input) = input.and_then(|input| node.input.get(input)) else { return false };
+        tensor = input;
+    }
+    true
 }
 
 /// Name of the rule about small products.

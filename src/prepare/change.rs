@@ -49,6 +49,8 @@ pub enum Change {
     PooledMeans(usize),
     /// Operators that spell out a GELU or an L2 normalization became one.
     FusedOperators(usize),
+    /// Guards of Softmax against NaN were removed.
+    RemovedGuards(usize),
     /// Div, Sub and Pow nodes became Mul and Add.
     MultipliedAndAdded(usize),
 }
@@ -166,6 +168,9 @@ impl Change {
                 "spelled-out GELUs and L2 normalizations became one node each",
                 &[],
             ),
+            Change::RemovedGuards(n) => {
+                (n, "guard of a Softmax against NaN was removed", "guards of Softmax against NaN were removed", &[])
+            }
             Change::MultipliedAndAdded(n) => (
                 n,
                 "Div, Sub or Pow node with a constant became Mul or Add",
@@ -178,7 +183,7 @@ impl Change {
 
     /// Returns the change with this text, also in a wording of earlier versions; `None` for other texts.
     pub fn parse(text: &str) -> Option<Change> {
-        const COUNTED: [OfCount; 14] = [
+        const COUNTED: [OfCount; 15] = [
             Change::InlinedBranches,
             Change::LiftedConstants,
             Change::TakenOffInputs,
@@ -192,6 +197,7 @@ impl Change {
             Change::FoldedPads,
             Change::PooledMeans,
             Change::FusedOperators,
+            Change::RemovedGuards,
             Change::MultipliedAndAdded,
         ];
         let (first, rest) = text.split_once(' ')?;

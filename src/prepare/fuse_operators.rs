@@ -1,12 +1,17 @@
-//! Fuses operators that spell out a GELU or a division by the L2 norm, for targets that have one operator for each.
+//! Fuses operators that spell out a GELU or a division by the L2 norm, for targets that have one operator for each, and
+//! removes the guards of Softmax against NaN.
 //!
 //! `0.5 * x * (1 + Erf(x / sqrt(2)))`, with the products in any order, becomes Gelu. `x / ReduceL2(x)` over one axis
 //! becomes LpNormalization, also with a lower bound of the norm of at most 1e-6 and an Expand. Vectors of zeros then
 //! become zeros, also without a bound. Source: ONNX Runtime, `fusion_gelu.py` and `fusion_lpnorm.py` of its
 //! preprocessing for QNN.
+//!
+//! `Where(IsNaN(p), 0, p)` behind a Softmax, as PyTorch exports scaled dot-product attention, becomes `p`: an integer is
+//! never NaN, and these targets have no IsNaN.
 
 use super::Change;
 use super::fold_constants::drop_dead;
+use super::renamed_tensors::RenamedTensors;
 use crate::onnx::graph::{GraphIndex, drop_unused};
 use crate::onnx::node;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto};
@@ -25,14 +30,22 @@ pub fn opset_of_fused(model: &ModelProto) -> i64 {
     if nodes.into_iter().any(|node| node.op_type() == "Erf") { GELU_OPSET } else { 0 }
 }
 
-/// Fuses operators. Returns the number of new nodes as a change, or an empty list without any.
+/// Fuses operators and removes guards. Returns the numbers of new nodes and of removed guards as changes, or an empty
+/// list without any.
 ///
 /// # Errors
 /// If the model has no graph.
 pub fn fuse_operators(model: &mut ModelProto) -> Result<Vec<Change>> {
     let graph = model.graph_mut()?;
+    let (mut renamed, mut guards) = (RenamedTensors::default(), BTreeSet::new());
     let fused: BTreeMap<usize, NodeProto> = {
         let index = GraphIndex::new(graph);
+        for (node_idx, node) in graph.node.iter().enumerate() {
+            if let Some((guarded, probabilities)) = guard(&index, node) {
+                renamed.insert(guarded.to_string(), probabilities.to_string());
+                guards.insert(node_idx);
+            }
+        }
         let of_node = |node_idx: usize| match op(&graph.node[node_idx]) {
             "Erf" => gelu(graph, &index, node_idx),
             "Div" => l2_normalization(graph, &index, node_idx),
@@ -44,9 +57,11 @@ pub fn fuse_operators(model: &mut ModelProto) -> Result<Vec<Change>> {
     for (node_idx, node) in fused {
         freed.extend(std::mem::replace(&mut graph.node[node_idx], node).input);
     }
+    freed.extend(guards.iter().flat_map(|&node_idx| graph.node[node_idx].input.iter().take(2).cloned()));
+    renamed.apply(graph, &guards);
     let freed = drop_dead(graph, freed);
     drop_unused(graph, freed);
-    Ok(Change::counted([(n_fused, Change::FusedOperators)]))
+    Ok(Change::counted([(n_fused, Change::FusedOperators), (guards.len(), Change::RemovedGuards)]))
 }
 
 /// Returns the Gelu that replaces the last node of a GELU around the Erf at `erf_idx`, with the position of that node.
@@ -103,6 +118,15 @@ fn l2_normalization(graph: &GraphProto, index: &GraphIndex, div_idx: usize) -> O
     node::set_int(&mut normalization, "axis", *axis);
     node::set_int(&mut normalization, "p", 2);
     Some((div_idx, normalization))
+}
+
+/// Returns the output of a Where that replaces NaN behind a Softmax by 0, and the output of the Softmax.
+fn guard<'g>(index: &GraphIndex<'g>, node: &'g NodeProto) -> Option<(&'g str, &'g str)> {
+    let ("Where", [is_nan, zero, x], [output]) = (op(node), &node.input[..], &node.output[..]) else { return None };
+    let is_nan = index.producer(is_nan).filter(|it| op(it) == "IsNaN" && it.input.first() == Some(x))?;
+    let is_guard = op(index.producer(x)?) == "Softmax" && is_number(index, zero, 0.0);
+    let is_captured = [output, is_nan.output.first()?].into_iter().any(|name| index.is_captured(name));
+    (is_guard && !is_captured && !index.is_output(output)).then_some((output, x))
 }
 
 /// Whether `name` is a constant with this one value, up to the rounding of exporters, that gives no product more axes.

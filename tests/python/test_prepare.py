@@ -655,6 +655,23 @@ SPELLED_OUT = {
 }
 
 
+def test_a_guard_of_a_softmax_is_removed_for_the_htp(tmp_path):
+    """As torch.onnx writes scaled_dot_product_attention. A guard of other values stays."""
+    guard = lambda source, n: [("IsNaN", [source], [f"i{n}"], {}), ("Where", [f"i{n}", "zero", source], [f"g{n}"], {})]
+    nodes = [("MatMul", ["x", "x"], ["s"], {}), ("Softmax", ["s"], ["p"], {"axis": -1}), *guard("p", 1),
+             ("MatMul", ["g1", "x"], ["c"], {}), *guard("c", 2), ("Relu", ["g2"], ["y"], {})]
+    path, output, x = tmp_path / "model.onnx", tmp_path / "out.onnx", floats(1, 4, 6, 6)
+    onnx.save(model(18, nodes, {"zero": np.float32(0)}), path)
+    mqq("prepare", path, "-b", "qnn-htp", "-o", output)
+    onnx.checker.check_model(str(output), full_check=True)
+    kinds = [node.op_type for node in onnx.load(output).graph.node]
+    assert kinds == ["MatMul", "Softmax", "MatMul", "IsNaN", "Where", "Relu"]
+    [expected], [found] = (session(file, False).run(None, {"x": x}) for file in (path, output))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    mqq("prepare", path, "-b", "tensorrt", "-o", output)
+    assert len(onnx.load(output).graph.node) == len(nodes)
+
+
 @pytest.mark.parametrize("name", SPELLED_OUT)
 def test_spelled_out_operators_are_fused_for_the_htp(name, tmp_path):
     nodes, fused = SPELLED_OUT[name]
