@@ -1,6 +1,6 @@
 //! Rewrites nodes that the engine reads differently from ONNX, in the engine's own copy of the model.
 
-use super::attention_mask::ADDED_MASK;
+use super::attention_mask::{ADDED_MASK, ROWS_WITH_KEYS};
 use super::axis::INPUT_WITH_AXIS;
 use super::conv_transpose::SIZED_CONV_TRANSPOSE;
 use crate::onnx::node::{SHAPED_BY_VALUES, plain_domain};
@@ -20,7 +20,8 @@ use tract_onnx::pb::{AttributeProto, GraphProto, NodeProto, TensorProto};
 /// - `auto_pad` of a ConvTranspose becomes pads; with it, the engine refuses kernels smaller than the stride and
 ///   ignores `output_padding`;
 /// - a ConvTranspose with `output_shape` becomes mqq's own operator: the engine leaves out the pads that follow from it;
-/// - the mask of an Attention becomes numbers, as the engine adds a boolean mask as 0 and 1;
+/// - the mask of an Attention becomes numbers, as the engine adds a boolean mask as 0 and 1, and queries that see no key
+///   get 0;
 /// - a Celu whose `alpha` is not 1 becomes a Div, a Celu and a Mul: the engine lacks the factor `alpha`;
 /// - a negative axis of a OneHot or LayerNormalization is checked, as the engine runs endlessly if it is too low;
 /// - a nearest Resize of opset 10 rounds down, or up if it reduces the size, as in ONNX Runtime; the engine's default is
@@ -85,8 +86,8 @@ pub(super) fn rewrite_dialect(graph: &mut GraphProto) {
     graph.initializer.extend(scalars);
 }
 
-/// Inserts nodes in front of each Attention with a mask and of each OneHot and LayerNormalization with a negative axis,
-/// and around each Celu with an `alpha` other than 1.
+/// Inserts nodes around each Attention with a mask and each Celu with an `alpha` other than 1, and in front of each OneHot
+/// and LayerNormalization with a negative axis.
 fn insert_nodes(graph: &mut GraphProto) {
     let mut nodes = Vec::with_capacity(graph.node.len());
     for mut node in std::mem::take(&mut graph.node) {
@@ -99,6 +100,15 @@ fn insert_nodes(graph: &mut GraphProto) {
             ("", "Attention") if node.input.get(3).is_some_and(|mask| !mask.is_empty()) => {
                 nodes.push(made(ADDED_MASK, &[&node.input[3], &node.input[0]], name("mask")));
                 node.input[3] = name("mask");
+                if let Some(attended) = node.output.first_mut() {
+                    *attended = name("attended");
+                    let is_read =
+                        |attribute: &&AttributeProto| ["is_causal", "q_num_heads"].contains(&&*attribute.name);
+                    let attribute = node.attribute.iter().filter(is_read).cloned().collect();
+                    let rows = made(ROWS_WITH_KEYS, &[&name("attended"), &name("mask")], output.clone());
+                    nodes.push(node);
+                    node = NodeProto { attribute, ..rows };
+                }
             }
             ("", op @ ("OneHot" | "LayerNormalization")) if axis < -1 && !node.input.is_empty() => {
                 let first = if op == "OneHot" { -1 } else { 0 };

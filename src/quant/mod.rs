@@ -241,16 +241,13 @@ pub fn params_for_range(range: Range, grid: &Grid) -> Result<QuantParams> {
 
 impl QuantParams {
     /// Quantizes `x`: divides by the stored scale, rounds half to even and saturates. A multiplication by the
-    /// reciprocal would differ at ties. NaN gives `zero_point`.
+    /// reciprocal would differ at ties. NaN gives the lowest integer, as in ONNX Runtime, and 0 on NNIE's grid.
     pub fn quantize(&self, x: f32) -> i32 {
-        if x.is_nan() {
-            return self.zero_point;
-        }
         if self.codes == Codes::Nnie {
             return nnie::encode(x, self.scale);
         }
         let q = f64::from(round_half_even_f32(x / self.scale)) + f64::from(self.zero_point);
-        q.clamp(f64::from(self.q_min), f64::from(self.q_max)) as i32
+        q.max(f64::from(self.q_min)).min(f64::from(self.q_max)) as i32
     }
 
     /// Returns the real value of `q`.

@@ -19,17 +19,16 @@ pub(super) fn round_half_even_f32(x: f32) -> f32 {
 }
 
 impl QuantParams {
-    /// Quantizes affine codes as [`QuantParams::quantize`] does. NaN gives `zero_point`, too.
+    /// Quantizes affine codes as [`QuantParams::quantize`] does.
     pub fn quantize_fast(&self, x: f32) -> i32 {
         let QuantParams { scale, zero_point, q_min, q_max, .. } = *self;
-        let steps = if x.is_nan() { 0.0 } else { x / scale };
         let low = q_min.saturating_sub(zero_point) as f32;
         let high = q_max.saturating_sub(zero_point) as f32;
-        (steps.max(low).min(high) + ROUND - ROUND) as i32 + zero_point
+        ((x / scale).max(low).min(high) + ROUND - ROUND) as i32 + zero_point
     }
 
     /// Returns [`QuantParams::fake_quantize`] as a function in float32: it divides by the scale, saturates, rounds half
-    /// to even and multiplies by the scale. NaN gives the lowest value, not 0.
+    /// to even and multiplies by the scale.
     pub fn fake_quantizer(&self) -> impl Fn(f32) -> f32 + Copy + use<> {
         let low = (self.q_min - self.zero_point) as f32;
         let high = (self.q_max - self.zero_point) as f32;

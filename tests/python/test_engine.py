@@ -335,6 +335,42 @@ def test_an_attention_with_a_mask(is_boolean, tmp_path):
     assert_range_as_in_onnxruntime(tmp_path, path, "a", 3 * draw(16, 6, C))
 
 
+@pytest.mark.parametrize("excluded", [False, -np.inf, np.finfo(np.float32).min])
+@pytest.mark.parametrize(("shape", "is_causal"), [((6, 6), 0), ((1, 1, 6, 6), 1), ((1, 2, 6, 6), 0), ((1, 2, 6, 6), 1)])
+def test_a_query_without_keys_gets_zeros(excluded, shape, is_causal, tmp_path):
+    """As in ONNX; the engine gives NaN or the mean of all values."""
+    rng = np.random.default_rng(17)
+    path, mask = tmp_path / "model.onnx", rng.random(shape) < .6
+    mask[..., 2, :], mask[..., 3, :4] = False, False
+    mask = mask if excluded is False else np.where(mask, 0, excluded).astype(np.float32)
+    draw = lambda *shape: (rng.standard_normal(shape) / shape[0] ** 0.5).astype(np.float32)
+    attributes = {"q_num_heads": 2, "kv_num_heads": 2, "is_causal": is_causal}
+    save(path, [*[("MatMul", ["x", f"w{name}"], name, {}) for name in "qkv"], ("Attention", ["q", "k", "v", "mask"], "y", attributes)],
+         {f"w{name}": draw(C, C) for name in "qkv"} | {"mask": mask}, {"x": (1, 6, C)}, ("y",), opset=23)
+    x = draw(1, 6, C)
+    expected, = session(path, False).run(None, {"x": x})
+    assert (expected[0, 2] == 0).all() and (not is_causal or (expected[0, 3] == 0).all())
+    assert largest_difference(tmp_path, path, x, expected) < 1e-5
+
+
+@pytest.mark.parametrize(("data_type", "zero_point"), [(np.uint8, 100), (np.int8, -5), (np.uint16, 9), (np.int16, 77)])
+def test_nan_quantizes_to_the_lowest_integer(data_type, zero_point, tmp_path):
+    path, x = tmp_path / "model.onnx", np.array([[np.nan, 1, np.nan, -2, np.inf]], np.float32)
+    save(path, [("QuantizeLinear", ["x", "s", "z"], "q", {}), ("DequantizeLinear", ["q", "s", "z"], "y", {})],
+         {"s": np.float32(.1), "z": data_type(zero_point)}, {"x": x.shape}, ("y",), opset=21)
+    expected, = session(path, False).run(None, {"x": x})
+    assert largest_difference(tmp_path, path, x, expected) == 0
+
+
+def largest_difference(tmp_path, path, x, expected):
+    """The largest difference between the output `y` of the engine on the sample `x`, and an array."""
+    constant = tmp_path / "constant.onnx"
+    save(constant, [("Identity", ["expected"], "y", {})], {"expected": expected}, {"x": x.shape}, ("y",), opset=21)
+    np.save(tmp_path / "x.npy", x)
+    report = json.loads(mqq("compare", constant, path, "--data", tmp_path / "x.npy", "--json"))
+    return report["outputs"][0]["max_difference"]
+
+
 @pytest.mark.parametrize("alpha", [0.5, 1.0, 3.0])
 def test_a_celu_has_a_factor(alpha, tmp_path):
     rng = np.random.default_rng(16)
