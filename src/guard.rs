@@ -5,9 +5,12 @@
 //! as an error: a caller could continue with less, and the written model would then depend on the free memory.
 
 use std::cell::Cell;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, TryLockError};
+use tempfile::NamedTempFile;
 
 /// A function that prints an error and its hint.
 pub type Report = fn(&str, &str);
@@ -105,19 +108,21 @@ pub fn set_current_file(path: &Path) {
     *PLACE.lock().unwrap_or_else(PoisonError::into_inner) = path.display().to_string();
 }
 
-/// Registers a temporary file, to be deleted if this module ends the run.
-pub fn add_temporary(path: &Path) {
-    TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner).push(path.to_path_buf());
+/// Creates a temporary file, which is deleted if this module ends the run. No signal ends the run in between.
+pub fn temporary(create: impl FnOnce() -> io::Result<NamedTempFile>) -> io::Result<NamedTempFile> {
+    let mut files = TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner);
+    files.retain(|path| path.exists());
+    let file = create()?;
+    files.push(file.path().to_path_buf());
+    Ok(file)
 }
 
-/// Removes the temporary files that no longer exist from the registered ones.
-pub fn forget_temporary() {
-    TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner).retain(|path| path.exists());
-}
-
-/// Registers a process that the run has started.
-pub fn add_process(process: u32) {
-    PROCESSES.lock().unwrap_or_else(PoisonError::into_inner).push(process);
+/// Starts a process, which a signal to this one ends. No signal ends the run in between.
+pub fn start(command: &mut Command) -> io::Result<Child> {
+    let mut processes = PROCESSES.lock().unwrap_or_else(PoisonError::into_inner);
+    let child = command.spawn()?;
+    processes.push(child.id());
+    Ok(child)
 }
 
 /// Removes a process that has ended.

@@ -26,9 +26,8 @@ pub fn program(arguments: &[String], process: &AtomicU32) -> Result<ProgramRan> 
     let mut command = Command::new(program);
     command.args(arguments).args(["--json", "--quiet"]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().context("a run for one model cannot be started")?;
+    let mut child = guard::start(&mut command).context("a run for one model cannot be started")?;
     let id = child.id();
-    guard::add_process(id);
     process.store(id, Ordering::Relaxed);
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let (stdout, stderr) = std::thread::scope(|scope| {

@@ -98,8 +98,6 @@ impl Staged {
             remove_abandoned(folder);
         }
         let file = temporary_in(folder, std::fs::metadata(&target).ok().as_ref())?;
-        guard::forget_temporary();
-        guard::add_temporary(file.path());
         self.files.push(StagedFile { file, path: path.to_path_buf(), target });
         let staged = self.files.last_mut().context("internal error: nothing was staged")?;
         Ok(staged.file.as_file_mut())
@@ -185,7 +183,7 @@ pub(super) fn temporary_in(folder: &Path, replaced: Option<&Metadata>) -> Result
     #[cfg(not(unix))]
     let _ = replaced;
     for _ in 0..MAX_ATTEMPTS {
-        let file = builder.tempfile_in(folder).map_err(|error| {
+        let file = guard::temporary(|| builder.tempfile_in(folder)).map_err(|error| {
             // The message leaves out the name of the temporary file.
             let text = error.to_string();
             anyhow!("{}", text.split_once(" at path \"").map_or(text.as_str(), |(text, _)| text))
