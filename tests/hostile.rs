@@ -398,6 +398,18 @@ fn what_onnx_refuses_is_refused_with_its_place() {
         (with(vec![ints("strides", &[1])]), "node `Conv_a` (Conv): strides has 1 value, expected 2"),
         (second("Transpose", &["a"], ints("perm", &[0, 1, 1, 2])), "perm is [0, 1, 1, 2], expected each axis once"),
         (
+            changed(|model| relu(model).op_type = Some("Gelu".into())),
+            "node `Relu_y` (Gelu): operator set is 17, expected 20 or later, which has this operator\nhint: export",
+        ),
+        (
+            changed(|model| {
+                let node = relu(model);
+                node.op_type = Some("AveragePool".into());
+                node.attribute = vec![ints("kernel_shape", &[3, 2]), ints("pads", &[2, 1, 2, 2])];
+            }),
+            "(AveragePool): pads are [2, 1, 2, 2], expected from 0 to below kernel_shape, which is [3, 2]",
+        ),
+        (
             second("LSTM", &["a", "a.weight", "a.weight"], attribute("hidden_size", 7)),
             "hidden_size is 7, expected 3, the last size of R",
         ),

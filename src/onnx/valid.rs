@@ -163,7 +163,11 @@ impl Checker<'_> {
         }
         // The engine reports operators that ONNX does not know.
         let versions = OPERATORS.get(op_type).map(Vec::as_slice).unwrap_or_default();
-        let Some(operator) = versions.iter().rev().find(|operator| operator.since <= opset) else { return Ok(()) };
+        let Some(first) = versions.first().map(|operator| operator.since) else { return Ok(()) };
+        let operator = versions.iter().rev().find(|operator| operator.since <= opset).ok_or_else(|| {
+            anyhow!("operator set is {opset}, expected {first} or later, which has this operator")
+                .hint(format!("export the model again with operator set {first} (PyTorch: `opset_version={first}`)"))
+        })?;
         ensure!(!operator.is_deprecated, "the operator is deprecated in operator set {opset}");
         in_range(node.input.len(), operator.inputs, "input")?;
         // Empty names at the end stand for inputs that are left out.
@@ -237,6 +241,13 @@ fn check_lists(node: &NodeProto, dims: &BTreeMap<&str, &[i64]>) -> Result<()> {
             }
             if let Some((found, expected)) = ints("kernel_shape").zip(of_weight) {
                 ensure!(found == expected, "kernel_shape is {found:?}, expected {expected:?}, the sizes of the weight");
+            }
+            // A window of padding alone has no maximum; ONNX Runtime refuses it for every pooling.
+            if let ("MaxPool" | "AveragePool" | "LpPool", Some(kernel), Some(pads)) =
+                (node.op_type(), ints("kernel_shape"), ints("pads"))
+            {
+                let is_less = pads.iter().zip(kernel.iter().cycle()).all(|(pad, size)| (0..*size).contains(pad));
+                ensure!(is_less, "pads are {pads:?}, expected from 0 to below kernel_shape, which is {kernel:?}");
             }
         }
         _ => {}

@@ -104,8 +104,8 @@ def test_operators_that_the_engine_computes_otherwise(nodes, constants, said, tm
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 6, 6])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
         [numpy_helper.from_array(value, name) for name, value in constants.items()])
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    opsets = [helper.make_opsetid("", 24), helper.make_opsetid("com.microsoft", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
     np.save(tmp_path / "x.npy", np.ones((2, 4, 6, 6), np.float32))
     done = subprocess.run([MQQ, "calibrate", path, "-b", "tensorrt", "--data", tmp_path / "x.npy"], capture_output=True, text=True)
     assert done.returncode == 1 and said in done.stderr, done.stderr

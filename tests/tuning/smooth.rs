@@ -32,7 +32,7 @@ fn norm(g: &mut GraphBuilder, x: &str, y: &str, offset: f32) {
 /// Two blocks of a perceptron with a residual Add; the normalization stands in front of the perceptron alone (`pre`), or in
 /// front of both.
 fn network(pre: bool, offset: f32) -> ModelProto {
-    let mut g = GraphBuilder::new(17);
+    let mut g = GraphBuilder::new(20);
     g.input("x", &[1, TOKENS as i64, WIDTH as i64]);
     let mut x = "x".to_string();
     for block in ["1", "2"] {
