@@ -115,6 +115,9 @@ pub fn answer(answer: &clap::Error) -> Exit {
         true => stream.line(format_args!("{}", answer.to_string().split("\n\n").next().unwrap_or_default())),
         false => stream.attempt(|_| answer.print()),
     }
+    if answer.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        stream.lines("\nerror: a command is missing, expected one of the list above");
+    }
     if answer.exit_code() == 0 { Exit::Done } else { Exit::Usage }
 }
 

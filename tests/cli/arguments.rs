@@ -46,6 +46,17 @@ fn wrong_usage_exits_with_2_before_any_work() {
 }
 
 #[test]
+fn a_missing_command_is_an_error_behind_the_help() {
+    for command in [&[][..], &["stats"]] {
+        let ran = run(mqq().args(command));
+        assert_eq!((ran.code, ran.stdout.as_str()), (2, ""));
+        assert!(ran.stderr.contains("\nCommands:\n  "), "{}", ran.stderr);
+        let last = ran.stderr.trim_end().lines().last();
+        assert_eq!(last, Some("error: a command is missing, expected one of the list above"));
+    }
+}
+
+#[test]
 fn a_pattern_that_the_shell_expanded_is_told_before_anything_is_written() {
     let folder = TempDir::new().unwrap();
     let model = folder.path().join("model.onnx");

@@ -214,8 +214,7 @@ def of_error(trial, code, printed, err):
         errors = [line for line in err.split("\n") if line.startswith("error: ")]
         has_hint = "\nhint: " in err or code == 2 and re.search(r"For more information|tip: |\[possible values|Usage:", err)
     text = " ".join(errors)
-    # Without a command, the help is the answer.
-    if not errors and not (code == 2 and "\nUsage: " in err):
+    if not errors:
         yield "no error"
     if OF_ENGINE.search(text):
         yield "words of the engine"
