@@ -242,6 +242,6 @@ def model_trial(kind, rng, folder):
     if way == "calibrate":
         return Trial([way, path, "-b", backend, *data, "-o", out], out, **known)
     if way == "prepare":
-        return Trial([way, path, "-o", out], out, **known)
+        return Trial([way, path, "-b", backend, "-o", out], out, **known)
     # These need not look at all, and exit 0 of `inspect` writes nothing.
     return Trial([way, path, "-b", backend], None, node=False)

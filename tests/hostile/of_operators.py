@@ -74,7 +74,7 @@ def commands(rng, path, data, folder):
     if way == "calibrate":
         return Trial([way, path, "-b", rng.choice(BACKENDS), "--data", data, "--effort", "0", "--threads", "1", "-o", out, *options], out, source=path)
     if way == "prepare":
-        return Trial([way, path, "-o", out], out, source=path)
+        return Trial([way, path, "-b", rng.choice(BACKENDS), "-o", out], out, source=path)
     if way == "compare":
         return Trial([way, path, path, "--data", data, *options])
     if way in ("eval", "doctor"):
@@ -225,7 +225,7 @@ def prepared_values(rng, folder):
         is_equal = lambda a, b: a.shape == b.shape and np.allclose(a, b, rtol=1e-4, atol=1e-4 * np.abs(a).max(initial=1e-6), equal_nan=True)
         same = all(is_equal(a.astype(np.float64), b.astype(np.float64)) for a, b in zip(expected, found, strict=True))
         return [] if same else [f"prepared {name} has other values"]
-    return Trial(["prepare", path, "-o", out], out, checks=equal)
+    return Trial(["prepare", path, "-b", rng.choice(BACKENDS), "-o", out], out, checks=equal)
 
 
 # Structures that no operator has alone
