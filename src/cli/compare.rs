@@ -11,8 +11,8 @@ use crate::diag::{Exit, file_name};
 use crate::metrics::{COCO_MAP, METRICS, Metric, MetricBound, MissedGate, SQNR, TOP1, TOP1_DROP};
 use crate::onnx::{RunFile, check_outputs};
 use crate::pipeline::{CompareRequest, Comparison, compare};
-use crate::report::{self, ComparedModels, Document, OutputReport, TaskReport, TensorsReport};
-use crate::scheme::FLOAT;
+use crate::report::{self, ComparedModels, Document, OutputReport, TaskReport, TensorsReport, UsefulOptions};
+use crate::scheme::{FLOAT, Scheme};
 use crate::sidecar::Sidecar;
 use anyhow::{Context, Result};
 use clap::ValueHint;
@@ -111,7 +111,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
         missed: compared.missed(&gates),
         outputs: report::outputs(&compared),
         task: report::task(&compared),
-        tensors: compared.tensors.as_ref().map(|tensors| report::tensors(tensors, may_keep_float(&args.quantized))),
+        tensors: compared.tensors.as_ref().map(|tensors| report::tensors(tensors, &useful_options(&args.quantized))),
         compared: &compared,
     };
     match args.print.json {
@@ -129,12 +129,22 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Failure> {
     Ok(if results.missed.is_empty() { Exit::Done } else { Exit::Quality })
 }
 
-/// Whether mixed precision may leave layers float in the table of the quantized model's sidecar; also if the table is not
-/// known.
-fn may_keep_float(quantized: &Path) -> bool {
+/// Returns the options of `mqq calibrate` that are of use for the quantized model; all of them without a sidecar.
+fn useful_options(quantized: &Path) -> UsefulOptions {
     let sidecar = Sidecar::beside(quantized).filter(|sidecar| sidecar.is_sidecar_of(quantized));
-    let table = sidecar.and_then(|sidecar| backends::resolve(&sidecar.scheme.backend).ok());
-    table.is_none_or(|table| table.mixed.contains_key(FLOAT))
+    let table = sidecar.as_ref().and_then(|sidecar| backends::resolve(&sidecar.scheme.backend).ok());
+    let tried = |sidecar: &Sidecar| {
+        let searched = sidecar.methods.iter().filter(|outcome| outcome.method == "observer");
+        let mut observers = searched.filter_map(|outcome| outcome.variant.as_deref());
+        let given = sidecar.calibration.activation_observer.as_str();
+        given.starts_with("percentile") || observers.any(|observer| observer.starts_with("percentile"))
+    };
+    UsefulOptions {
+        exclude: table.as_ref().is_none_or(Scheme::allows_float_nodes),
+        keep_float: table.as_ref().is_none_or(|table| table.mixed.contains_key(FLOAT)),
+        wider: table.and_then(|table| table.wider),
+        percentile: !sidecar.as_ref().is_some_and(tried),
+    }
 }
 
 /// The results of a comparison, for JSON, text and documents.

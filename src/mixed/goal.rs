@@ -218,7 +218,10 @@ impl Wanted {
                 "{}: the table of backend `{backend}` has no key `mixed`, expected one with precisions for single layers",
                 goal.option()
             )
-            .hint("if the target runs float operators too, add --set 'mixed={float: {}}'")
+            .hint(match scheme.allows_float_nodes() {
+                true => "if the target runs float operators too, add --set 'mixed={float: {}}'",
+                false => "the target computes on integers only: try --effort 2, or a backend of 16-bit activations",
+            })
         );
         let list = || names().collect::<Vec<_>>().join(", ");
         let precisions: Vec<String> = match (goal.figure, raise_to) {

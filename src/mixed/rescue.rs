@@ -280,14 +280,15 @@ fn advice(search: &mut Search, scheme: &Scheme) -> Result<String> {
         .map(|group| format!("`{}` ({:.0} %)", search.layers[group.layers.start].name, 100.0 * group.error / total))
         .collect();
     let Scheme { name, wider, .. } = scheme;
-    let wider = wider.as_ref().map(|wider| format!("--backend {wider} has 16 bits; "));
+    let wider = wider.as_ref().map(|wider| format!("; --backend {wider} has 16 bits"));
     let named = match layers.is_empty() {
         true => "the error is spread over many layers".to_string(),
         false => format!("the layers with most of the error are {}", layers.join(", ")),
     };
     Ok(format!(
-        "{named}; `{name}` has no wider type for single layers; {}layers that the target runs in float can be left out with --exclude",
-        wider.unwrap_or_default()
+        "{named}; `{name}` has no wider type for single layers{}{}",
+        wider.unwrap_or_default(),
+        if scheme.allows_float_nodes() { "; --exclude keeps layers float that the target runs in float" } else { "" }
     ))
 }
 

@@ -342,7 +342,7 @@ fn placed_and_decided(
         (plan, warnings) = decided(&placement)?;
         if !scheme.allows_float_nodes() {
             let left = off_grid(graph, &plan, &calibration.for_quantizers(&placement));
-            warnings.extend(warning_of_off_grid(&left, graph));
+            warnings.extend(warning_of_off_grid(&left, scheme));
         }
     }
     Ok((known, placement, (plan, warnings)))

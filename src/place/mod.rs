@@ -245,8 +245,8 @@ pub struct Join {
     pub output: Option<String>,
     /// Whether the table lets inputs with very unlike ranges keep their own quantization parameters.
     pub may_keep_own_params: bool,
-    /// Whether the inputs share nothing if the node is float: no reader quantizes its output, or no input is quantized
-    /// for all its uses.
+    /// Whether the node may be float, and the inputs then share nothing: no reader quantizes its output, or no input is
+    /// quantized for all its uses.
     pub parts_if_float: bool,
 }
 

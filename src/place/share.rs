@@ -104,8 +104,9 @@ impl Draft<'_> {
             // If it is float, its output is quantized only for other readers.
             let consumers = output.iter().flat_map(|output| self.index.consumers(output));
             let mut quantized_for_all = inputs.iter().filter(|name| self.quantized_tensors.contains_key(name.as_str()));
-            let parts_if_float =
+            let is_apart =
                 !consumers.copied().any(|edge| self.edges.contains_key(&edge)) || quantized_for_all.next().is_none();
+            let parts_if_float = self.scheme.allows_float_nodes() && is_apart;
             joins.then_some(Join { node: node_idx, inputs, sources, output, may_keep_own_params, parts_if_float })
         };
         (0..self.graph.node.len()).filter_map(join).collect()

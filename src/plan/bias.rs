@@ -119,7 +119,7 @@ fn int32(
             quantizer.input,
             weight.quantizer.tensor
         )
-        .hint("leave its node float with --exclude")
+        .hint("if the target runs float operators, keep its node float with --exclude")
     );
     let quantize = |(channel, &value): (usize, &f32)| {
         let scale = f64::from(scales[if scales.len() == 1 { 0 } else { channel }]);

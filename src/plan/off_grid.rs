@@ -3,10 +3,10 @@
 use super::{PlannedActivation, PlannedWeight, QuantPlan};
 use crate::diag::count;
 use crate::onnx::graph::{Edge, GraphIndex};
-use crate::onnx::node::node_name;
-use crate::onnx::proto::{GraphProto, NodeProto};
+use crate::onnx::proto::GraphProto;
 use crate::onnx::tensor;
 use crate::place::{OffGrid, uses_at_poles};
+use crate::scheme::Scheme;
 use crate::statistics::TensorStatistics;
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,26 +40,22 @@ pub fn off_grid(graph: &GraphProto, plan: &QuantPlan, statistics: &[impl Borrow<
     found
 }
 
-/// Returns a warning about the first tensor with values that its grid does not hold, for targets without float units. It
-/// names the option that leaves the nodes float which read them.
-pub fn warning(found: &OffGrid, graph: &GraphProto) -> Option<String> {
+/// Returns a warning about the first tensor with values that its grid does not hold, for a target without float
+/// operators.
+pub fn warning(found: &OffGrid, scheme: &Scheme) -> Option<String> {
     let others = |n: usize| if n > 1 { format!(" (and {})", count(n - 1, "more tensor")) } else { String::new() };
-    let of = |tensors: &BTreeSet<String>, why: &str, reads: &dyn Fn(usize, usize) -> bool| {
-        let first = tensors.first()?;
-        let reads_first = |(node_idx, node): &(usize, &NodeProto)| {
-            let mut inputs = node.input.iter().enumerate();
-            inputs.any(|(input_idx, name)| name == first && reads(*node_idx, input_idx))
-        };
-        let readers = graph.node.iter().enumerate().filter(reads_first);
-        let options: Vec<String> = readers.map(|(_, node)| format!("--exclude '{}'", node_name(node))).collect();
-        let (n, options) = (others(tensors.len()), options.join(" "));
-        Some(format!("tensor `{first}`{n}: {why}; if the target runs float nodes, try {options}"))
+    let of = |tensors: &BTreeSet<String>, why: &str, way_out: &str| {
+        Some(format!("tensor `{}`{}: {why}; {way_out}", tensors.first()?, others(tensors.len())))
     };
-    let at_poles = uses_at_poles(&GraphIndex::new(graph), graph);
-    of(&found.infinite, "has minus infinity, which no grid holds", &|_, _| true).or_else(|| {
+    let infinite = "has minus infinity, which no grid holds";
+    of(&found.infinite, infinite, "export the float model with a finite number in its place").or_else(|| {
         let why =
             "has values within a step of 0, which its grid may round to 0, where a result is infinite or too large";
-        of(&found.near_zero, why, &|node_idx, input_idx| at_poles.contains_key(&(node_idx, input_idx)))
+        let way_out = match &scheme.wider {
+            Some(wider) => format!("--backend {wider} has 16 bits, so a smaller step"),
+            None => "export the float model with a larger epsilon".to_string(),
+        };
+        of(&found.near_zero, why, &way_out)
     })
 }
 

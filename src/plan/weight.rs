@@ -55,7 +55,7 @@ fn ensure_finite(name: &str, values: &[f32]) -> Result<()> {
         anyhow!("initializer `{name}`: {bad} of {} values are NaN or infinite, expected finite weights", values.len())
             .hint(match values.iter().any(|value| value.is_nan()) {
                 true => "export the float model again: it has NaN weights, so its outputs are NaN",
-                false => "leave its node float with --exclude",
+                false => "if the target runs float operators, keep its node float with --exclude",
             })
     );
     Ok(())

@@ -30,7 +30,7 @@ pub use rules::{Verbosity, findings};
 pub use sarif::{CheckedFile, sarif};
 pub use statistics::{StatisticsReport, TensorDifference, TensorReport, differences, statistics};
 pub use table::{gates, size, table};
-pub use tensors::{SwitchAdvice, TensorFigures, TensorsReport, shell_word, tensor_lines, tensors};
+pub use tensors::{SwitchAdvice, TensorFigures, TensorsReport, UsefulOptions, shell_word, tensor_lines, tensors};
 
 use crate::diag::{by_count, by_operator, count};
 use calibration::title;

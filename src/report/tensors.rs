@@ -85,8 +85,21 @@ pub struct TensorFigures {
     pub n_channels: Option<usize>,
 }
 
-/// Returns the report. Its advice is on mixed precision only if that `may_keep_float` layers of the backend.
-pub fn tensors(compared: &ComparedTensors, may_keep_float: bool) -> TensorsReport {
+/// The options that are of use for a quantized model, by the table and the run of its sidecar.
+#[derive(Debug, Clone)]
+pub struct UsefulOptions {
+    /// Whether the target runs float operators, for `--exclude`.
+    pub exclude: bool,
+    /// Whether the table has the precision `float`, for `--keep-float`.
+    pub keep_float: bool,
+    /// The backend with wider types.
+    pub wider: Option<String>,
+    /// Whether the run tried no percentile, for `--observer percentile`.
+    pub percentile: bool,
+}
+
+/// Returns the report. Its advice is one of the `useful` options.
+pub fn tensors(compared: &ComparedTensors, useful: &UsefulOptions) -> TensorsReport {
     let figures = |tensor: &ComparedTensor| {
         let dead = tensor.dead_channels();
         let differs = |db: &f64| *db < MAX_DB;
@@ -112,7 +125,7 @@ pub fn tensors(compared: &ComparedTensors, may_keep_float: bool) -> TensorsRepor
         advice: first
             .iter()
             .enumerate()
-            .find_map(|(i, tensor)| advice((compared, may_keep_float), tensor, first.get(i + 1).copied())),
+            .find_map(|(i, tensor)| advice((compared, useful), tensor, first.get(i + 1).copied())),
         rows: compared.tensors.iter().map(figures).collect(),
         unmatched: compared.unmatched.clone(),
         added_failed: compared.alone_failed.clone(),
@@ -139,7 +152,7 @@ fn first(compared: &ComparedTensors) -> Vec<&ComparedTensor> {
 /// Returns the option that the tensor's figures suggest, if any. `next` is the tensor whose layer adds the next most
 /// error.
 fn advice(
-    (compared, may_keep_float): (&ComparedTensors, bool),
+    (compared, useful): (&ComparedTensors, &UsefulOptions),
     tensor: &ComparedTensor,
     next: Option<&ComparedTensor>,
 ) -> Option<SwitchAdvice> {
@@ -162,20 +175,24 @@ fn advice(
             );
             advice("--data", "DATA", reason)
         }
-        _ if is_of_range && crest > HIGH_CREST => {
+        _ if is_of_range && crest > HIGH_CREST && useful.percentile => {
             let reason = format!("the largest value of `{name}` is {crest:.0} times its root mean square");
             advice("--observer", "percentile", reason)
         }
         Some(layer) if !tensor.is_of_float_layer() => {
             let reason = format!("the layer of `{name}` alone leaves {}", SQNR.with_unit(added));
             let next = next.and_then(ComparedTensor::added_sqnr_db).unwrap_or(MAX_DB);
-            match next - added >= CLEARLY_WORST_DB || !may_keep_float {
-                true => advice("--exclude", layer, reason),
-                false => advice(
+            match &useful.wider {
+                _ if useful.exclude && (next - added >= CLEARLY_WORST_DB || !useful.keep_float) => {
+                    advice("--exclude", layer, reason)
+                }
+                _ if useful.keep_float => advice(
                     "--keep-float",
                     "4",
                     format!("{reason}, others little more; it takes the layers with most effect on the outputs"),
                 ),
+                Some(wider) => advice("--backend", wider, format!("{reason}; it has 16 bits")),
+                None => None,
             }
         }
         _ => None,

@@ -172,7 +172,10 @@ fn warning(measured: &Measurement, scheme: &Scheme) -> Option<String> {
         }
         _ if scheme.mixed.contains_key(FLOAT) => "try --keep-float 8, or check --preprocess".to_string(),
         Some(wider) => format!("try --backend {wider}, which has 16 bits, or check --preprocess"),
-        None => "check --preprocess, or leave out layers that the target runs in float with --exclude".to_string(),
+        None if scheme.allows_float_nodes() => {
+            "check --preprocess, or keep layers float with --exclude that the target runs in float".to_string()
+        }
+        None => "check --preprocess, or try --effort 2".to_string(),
     };
     Some(format!(
         "the quantized outputs are far from the float ones: {lowest} (SQNR {db:.2} dB) on {n} held-out samples, expected {LEAST_OVERLAP} or more; {way_out}"

@@ -72,7 +72,7 @@ fn add_infinite_products(graph: &QdqGraph, report: &mut RuleReport) {
             Finding::new("value", format!("{found} times the scale {scale:e}, which is infinite"), "a finite product")
                 .at(node)
                 .on(&node.input[0])
-                .hint("quantize the float model again, or leave the node float with --exclude"),
+                .hint("quantize the float model again, or, if the target runs float operators, keep the node float with --exclude"),
         );
     }
 }

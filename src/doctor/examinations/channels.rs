@@ -7,6 +7,7 @@ use crate::onnx::graph::GraphIndex;
 use crate::onnx::node::{axis_position, output_axis};
 use crate::place::ActivationQuantizer;
 use crate::quant::ScaleLayout;
+use crate::scheme::Scheme;
 use crate::statistics::Extremes;
 
 /// Share of constant channels that is worth a finding.
@@ -44,7 +45,10 @@ pub(super) fn outlier_channels(facts: &Facts) -> Examined {
         let widths: Vec<f64> = tensor.by_channel.iter().map(|channel| channel.width_with_zero()).collect();
         let found = ratio_text(&widths)?;
         let finding = Finding::new("the widest channel's range", found, format!("up to {OUTLIER_RATIO} times"));
-        let hint = "channel scales (--effort 1 and above) reduce it; else keep its readers float with --exclude";
+        let hint = match facts.scheme.is_none_or(Scheme::allows_float_nodes) {
+            true => "channel scales (--effort 1 and above) reduce it; else keep its readers float with --exclude",
+            false => "channel scales (--effort 1 and above) reduce it; else use 16-bit activations",
+        };
         Some(finding.hint(hint))
     })
 }
