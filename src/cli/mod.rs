@@ -59,6 +59,14 @@ First steps:
 `mqq backends` lists the targets, `mqq presets` the kinds of preprocessing.";
 
 const COMPARE_EXAMPLES: &str = "\
+Figures:
+  overlap  share of the float result that is kept: 1 is best, 0.9 or more is good
+  SQNR     signal-to-quantization-noise ratio of the outputs, in dB: higher is better
+  cosine   of the angle between both outputs: 1 is best
+The lowest overlap is that of a group of channels, with their positions; for class scores, a channel
+is a class. Channels of rare large values, such as scores of boxes, are a group of their own.
+Other figures: docs/compare.md, docs/tasks.md
+
 Examples:
   mqq compare resnet50.onnx resnet50.tensorrt.onnx --data images/ --preprocess imagenet
   mqq compare resnet50.onnx resnet50.tensorrt.onnx -d images/ --preprocess imagenet --min-sqnr 20";

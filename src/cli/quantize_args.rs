@@ -9,7 +9,7 @@ use crate::observers::{OBSERVERS, ObserverOptions, Spelled, by_spelling, canonic
 use crate::onnx::inputs::Shapes;
 use crate::pipeline::Request;
 use crate::scheme::{Scheme, WeightStorage};
-use crate::tune::{Effort, TuningOptions, methods};
+use crate::tune::{Effort, METHODS, TuningOptions, methods};
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::ValueHint;
 use std::path::PathBuf;
@@ -73,10 +73,15 @@ pub(super) fn effort_levels() -> clap::builder::PossibleValuesParser {
     Effort::LEVELS.iter().map(|(name, _)| *name).collect::<Vec<_>>().into()
 }
 
-/// Returns the list of effort levels for the end of the help.
+/// Returns the lists of effort levels and methods for the end of the help.
 pub(super) fn effort_help() -> String {
     let levels = Effort::LEVELS.iter().map(|(name, help)| format!("  {name}  {help}\n"));
-    format!("Effort levels:\n{}", levels.collect::<String>())
+    let methods = METHODS.iter().map(|method| format!("  {:<17} {}\n", method.name, method.title));
+    format!(
+        "Effort levels:\n{}\nMethods (--methods), and their names in the output:\n{}",
+        levels.collect::<String>(),
+        methods.collect::<String>()
+    )
 }
 
 fn observer_help() -> String {

@@ -27,8 +27,9 @@ pub struct ChannelGroup {
 }
 
 impl ChannelGroup {
-    /// Describes the group, such as `80 sparse channels (5-84)`.
+    /// Describes the group, such as `80 channels of rare large values (5-84)` or, if it is dense, `5 channels (0-4)`.
     pub fn describe(&self) -> String {
-        format!("{} ({})", count(self.n_channels, &format!("{} channel", self.kind)), self.channels)
+        let values = if self.kind == "sparse" { " of rare large values" } else { "" };
+        format!("{}{values} ({})", count(self.n_channels, "channel"), self.channels)
     }
 }

@@ -98,14 +98,14 @@ pub fn run(path: &Path, request: &Request, progress: &Progress) -> Result<Outcom
         shapes_with_data(path, &request.shapes, &calibration.data, calibration.limit, &calibration.preprocessing)?;
     let (prepared, is_transformer) =
         prepare_for(path, &request.scheme, wider.map(|other| &other.scheme), &request.outputs, &shapes)?;
+    let backend = &request.scheme.name;
     let (request, wider) = match wider.filter(|_| is_transformer) {
         Some(wider) => (wider, None),
         None => (request, wider),
     };
     if let Some(differing) = differing.filter(|_| request.scheme.static_shapes && !calibration.skip_bad_data) {
         let of_table = format!(
-            "the model's inputs get fixed shapes (by --static-shapes or backend `{}`), expected samples of one shape",
-            request.scheme.name
+            "the model's inputs get fixed shapes (by --static-shapes or backend `{backend}`), expected samples of one shape"
         );
         let hint =
             "pad the samples to one length, or use only the samples of one shape with --shape and --skip-bad-data";

@@ -164,7 +164,12 @@ pub fn calibration(outcome: &Outcome, backend: &str, effort: &str) -> Vec<String
         lines.add("mixed precision", describe_mixed(mixed));
     }
     if let Some(tuned) = &outcome.improved.tuning {
-        lines.add("expected", describe_tuned(tuned));
+        let expected = describe_tuned(tuned);
+        let has_overlap = expected.contains(OVERLAP.title);
+        lines.add("expected", expected);
+        if has_overlap {
+            lines.add("overlap", "the share of the float result that is kept: 1 is best, 0.9 or more is good");
+        }
     } else if activations.iter().any(|encoding| encoding.is_nnie()) {
         lines.add("expected", "not measured: logarithmic codes are not simulated, so no method can be judged");
     } else if calibration.n_samples > 0 && outcome.improved.methods.iter().all(|tried| tried.judged.is_none()) {
@@ -195,9 +200,9 @@ fn float_by_cause(float: &[&FloatNode], nodes: &[NodeProto], moves: &str) -> Str
     let mut causes: BTreeMap<(u8, String), Vec<&str>> = BTreeMap::new();
     for node in float {
         let cause = match node.cause {
-            FloatCause::Rule | FloatCause::Fused(_) => (0, by_rule(node.rule, moves)),
+            FloatCause::Rule | FloatCause::Fused(_) => (0, by_rule(node, moves)),
             FloatCause::NotListed => (1, "no row in the backend's table".to_string()),
-            FloatCause::Alone => (2, "no quantized neighbor".to_string()),
+            FloatCause::Alone => (2, "no quantized node before or after".to_string()),
         };
         causes.entry(cause).or_default().push(nodes[node.node].op_type());
     }
@@ -218,12 +223,12 @@ fn moves(outcome: &Outcome) -> String {
 }
 
 /// Returns words for the rule that left a node float. `moves` names the methods that gave layers other types.
-fn by_rule(rule: &str, moves: &str) -> String {
-    match rule {
+fn by_rule(node: &FloatNode, moves: &str) -> String {
+    match node.rule {
         SELECTION => "by --exclude or --only".to_string(),
         "mixed_precision" => format!("by {moves}"),
         "channel_scales" => "inserted to scale channels".to_string(),
-        rule => format!("by rule {rule}"),
+        _ => node.reason.clone(),
     }
 }
 

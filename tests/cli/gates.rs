@@ -67,10 +67,10 @@ fn the_channel_axis_of_an_output_may_be_given() {
         compare([&model, &model], &data, &extra)
     };
     let found = with(&["-v"]);
-    assert!(found.stdout.ends_with("\nlogits: channels along axis 1: 10 dense channels (0-9)\n"), "{}", found.stdout);
+    assert!(found.stdout.ends_with("\nlogits: channels along axis 1: 10 channels (0-9)\n"), "{}", found.stdout);
     assert_eq!(with(&["-v", "-q"]).stdout, "");
     let given = with(&["-v", "--channel-axis", "logits=0"]);
-    assert!(given.stdout.contains("\nlogits: channels along axis 0: 1 dense channel (0)"), "{}", given.stdout);
+    assert!(given.stdout.contains("\nlogits: channels along axis 0: 1 channel (0)"), "{}", given.stdout);
     assert_eq!(first_output(&with(&["--json", "--channel-axis", "logits=0"]))["axis"], 0);
     let ran = with(&["--channel-axis", "logits=2"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (1, ""), "{}", ran.stderr);

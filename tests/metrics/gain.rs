@@ -76,7 +76,7 @@ fn every_group_of_every_output_has_its_change() {
     let gain = gain_of(&[[&FLOAT, &half, &whole], [&FLOAT, &half, &none]]);
     assert_eq!((gain.figures, gain.deviation), ([0.25, 0.5], 0.0));
     let groups: Vec<(&str, [f64; 2])> = gain.groups.iter().map(|group| (group.name.as_str(), group.figures)).collect();
-    let name = |output: &str| format!("output `{output}`, 1 dense channel (0)");
+    let name = |output: &str| format!("output `{output}`, 1 channel (0)");
     assert_eq!(groups, [(name("a").as_str(), [0.25, 1.0]), (name("b").as_str(), [0.25, 0.0])]);
     assert_eq!((gain.groups[0].gain(), gain.groups[1].gain()), (0.75, -0.25));
 }
@@ -93,7 +93,7 @@ fn groups_of_one_output_are_told_apart() {
     };
     let gain = gain(&[OVERLAP, SQNR], &of(&float), &of(&quantized));
     let found: Vec<(&str, f64)> = gain.groups.iter().map(|group| (group.name.as_str(), group.gain())).collect();
-    assert_eq!(found, [("output `y`, 1 dense channel (1)", 0.0), ("output `y`, 1 sparse channel (0)", -0.75)]);
+    assert_eq!(found, [("output `y`, 1 channel (1)", 0.0), ("output `y`, 1 channel of rare large values (0)", -0.75)]);
     // Without the sample with the large value the channel has no error.
     assert!(gain.groups[0].deviation == 0.0 && gain.groups[1].deviation > 0.0);
 }

@@ -101,8 +101,8 @@ fn spike(n: usize) -> Vec<f32> {
 #[test]
 fn channels_with_rare_large_values_are_sparse() {
     // Kurtosis of 9.1 and 10.1.
-    assert_eq!(channels(1, &spike(11)), ["1 dense channel (0)"]);
-    assert_eq!(channels(1, &spike(12)), ["1 sparse channel (0)"]);
+    assert_eq!(channels(1, &spike(11)), ["1 channel (0)"]);
+    assert_eq!(channels(1, &spike(12)), ["1 channel of rare large values (0)"]);
 }
 
 #[test]
@@ -115,10 +115,10 @@ fn scores_beside_boxes_in_pixels_have_groups_of_their_own() {
         (float, quantized)
     };
     let (float, quantized) = sides(600.0);
-    assert_eq!(channels(2, &float), ["1 sparse channel (0)", "1 sparse channel (1)"]);
+    assert_eq!(channels(2, &float), ["1 channel of rare large values (0)", "1 channel of rare large values (1)"]);
     assert_eq!(by_group(2, &float, &quantized), [1.0, 0.0]);
     let (float, quantized) = sides(2.0);
-    assert_eq!(channels(2, &float), ["2 sparse channels (0-1)"]);
+    assert_eq!(channels(2, &float), ["2 channels of rare large values (0-1)"]);
     assert_near(by_group(2, &float, &quantized)[0], 0.5);
 }
 
@@ -128,7 +128,7 @@ fn the_figure_is_the_mean_over_groups_and_then_over_outputs() {
     float[6] = 1.0;
     let mut quantized = float.clone();
     quantized[6] = 0.5;
-    assert_eq!(channels(2, &float), ["1 dense channel (1)", "1 sparse channel (0)"]);
+    assert_eq!(channels(2, &float), ["1 channel (1)", "1 channel of rare large values (0)"]);
     assert_eq!(by_group(2, &float, &quantized), [1.0, 0.25]);
     let pairs = samples(2, &float, &quantized);
     let flat: [Pair; 3] = [(&[0.0], &[0.0]), (&[2.0], &[0.5]), (&[-2.0], &[0.0])];
@@ -143,14 +143,14 @@ fn the_figure_is_the_mean_over_groups_and_then_over_outputs() {
 #[test]
 fn a_dead_channel_has_no_say() {
     let float = [7.0, 0.0, 7.0, 1.0, 7.0, 2.0];
-    assert_eq!(channels(2, &float), ["1 dense channel (1)"]);
+    assert_eq!(channels(2, &float), ["1 channel (1)"]);
     assert_eq!(by_group(2, &float, &[70.0, 0.0, 7.0, 1.0, -7.0, 2.0]), [1.0]);
     // Of 1e-12 and of 1e-8 of the largest variance.
     let of = |large: f32| [large, 1.0, -large, -1.0, large, -1.0, -large, 1.0];
     let spoiled = |large: f32| [large, 9.0, -large, 9.0, large, 9.0, -large, 9.0];
-    assert_eq!(channels(2, &of(1e6)), ["1 dense channel (0)"]);
+    assert_eq!(channels(2, &of(1e6)), ["1 channel (0)"]);
     assert_eq!(by_group(2, &of(1e6), &spoiled(1e6)), [1.0]);
-    assert_eq!(channels(2, &of(1e4)), ["2 dense channels (0-1)"]);
+    assert_eq!(channels(2, &of(1e4)), ["2 channels (0-1)"]);
     assert!(by_group(2, &of(1e4), &spoiled(1e4))[0] < 1.0);
 }
 
@@ -160,10 +160,10 @@ fn channels_are_listed_by_ranges() {
         let float: Vec<f32> = (0..3 * n).map(|i| if is_alive(i % n) { (i / n) as f32 } else { 4.0 }).collect();
         channels(n, &float).remove(0)
     };
-    assert_eq!(living(&|i| i != 4, 6), "5 dense channels (0-3, 5)");
-    assert_eq!(living(&|i| i != 2, 5), "4 dense channels (0-1, 3-4)");
-    assert_eq!(living(&|i| i % 2 == 0, 24), "12 dense channels (0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22)");
-    assert_eq!(living(&|i| i % 2 == 0, 26), "13 dense channels (0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, …)");
+    assert_eq!(living(&|i| i != 4, 6), "5 channels (0-3, 5)");
+    assert_eq!(living(&|i| i != 2, 5), "4 channels (0-1, 3-4)");
+    assert_eq!(living(&|i| i % 2 == 0, 24), "12 channels (0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22)");
+    assert_eq!(living(&|i| i % 2 == 0, 26), "13 channels (0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, …)");
 }
 
 #[test]
