@@ -115,6 +115,17 @@ fn inputs_alone_may_share_a_grid() {
 }
 
 #[test]
+fn tensors_of_different_types_may_have_different_grids() {
+    let mut model = good();
+    set_scale(&mut model, "p_scale", &[0.5]);
+    let of_one_type = table("[{ shared_grids: { ops: [MaxPool], of_one_type: 1 } }]").unwrap();
+    assert_eq!(findings(&model, &of_one_type).len(), 1);
+    let zero_point = graph(&mut model).initializer.iter_mut().find(|tensor| tensor.name() == "p_zp").unwrap();
+    *zero_point = tensor::from_integers("p_zp", tensor::DataType::Uint8, &[], &[128]).unwrap();
+    assert_eq!(findings(&model, &of_one_type), []);
+}
+
+#[test]
 fn only_a_matrix_on_the_right_of_a_product_has_scales_per_channel() {
     let scheme = table("[{ per_channel_axis: { MatMul: columns } }]").unwrap();
     let found = |shape: &[usize], axis: i64, right: bool| -> Vec<String> {

@@ -9,8 +9,12 @@ use crate::scheme::{ParameterKind, RuleCall};
 /// Inputs and outputs of operators that only move or select values must have the same parameters.
 pub const SHARED_GRIDS: Check = Check {
     name: "shared_grids",
-    about: "quantized inputs and outputs of `ops` have bit-identical scale and zero point (with `among: inputs`: only inputs that are not constant)",
-    takes: &[("ops", ParameterKind::Ops), ("among", ParameterKind::Word(&["all", "inputs"]))],
+    about: "quantized inputs and outputs of `ops` have bit-identical scale and zero point (with `among: inputs`: only inputs that are not constant; with `of_one_type`: only those of the same integer type)",
+    takes: &[
+        ("ops", ParameterKind::Ops),
+        ("among", ParameterKind::Word(&["all", "inputs"])),
+        ("of_one_type", ParameterKind::Switch),
+    ],
     run: shared_grids,
     ..Check::DEFAULT
 };
@@ -32,8 +36,9 @@ fn shared_grids(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
             around.extend(readers.into_iter().map(|quantize| (output.as_str(), quantize)));
         }
         let Some(((first_name, first), others)) = around.split_first() else { continue };
+        let is_converted = |other: &QdqNode| call.number("of_one_type", 0) == 1 && other.data_type != first.data_type;
         for (i, (name, other)) in others.iter().enumerate() {
-            if !other.same_grid(first) {
+            if !other.same_grid(first) && !is_converted(other) {
                 let what = if i + 1 < n_inputs { "quantization of the input" } else { "quantization of the output" };
                 let expected = format!("that of `{first_name}` ({})", first.parameters());
                 report.add(Finding::new(what, other.parameters(), expected).at(node).on(name));
