@@ -117,7 +117,7 @@ pub(super) fn request(
     ensure!(
         has_samples || has_ranges || !scheme.has_ranges(storage),
         anyhow!("--data is missing, expected samples: backend `{}` needs ranges of activations", scheme.name)
-            .hint("or read ranges from a file: --ranges-from")
+            .hint("give a folder of images or arrays, or a file with ranges by --ranges-from")
     );
     let tune = tuning(args, &level, has_samples)?;
     let has_methods = level != "0" && tune.methods.as_ref().is_none_or(|list| !list.is_empty());
