@@ -46,7 +46,7 @@ pub(super) fn skip_small_convs(draft: &mut Draft, call: &RuleCall) {
 
 /// Whether `tensor` is an input of the network, also behind Transposes, Casts and arithmetic with constants: channels-last
 /// exports and normalizations begin with these.
-fn is_network_input(index: &GraphIndex, mut tensor: &str) -> bool {
+fn is_network_input<'a>(index: &GraphIndex<'a>, mut tensor: &'a str) -> bool {
     while let Some(node) = index.producer(tensor) {
         let input = match node.op_type() {
             "Transpose" | "Cast" => Some(0),
