@@ -15,7 +15,6 @@ use tract_onnx::pb::{AttributeProto, GraphProto, NodeProto, TensorProto};
 /// - a ConstantOfShape without a value gets ONNX's default, a float32 0; the engine's default has 64 bits;
 /// - ends of a Slice, where the length of its input depends on values, are limited to that length, as in ONNX; the
 ///   engine takes a constant end as it is;
-/// - the axis of a CumSum, a tensor with one number, becomes a scalar, which alone the engine takes;
 /// - pads beside `auto_pad` are removed: ONNX Runtime ignores them, and the engine ignores `auto_pad` instead;
 /// - `auto_pad` of a ConvTranspose becomes pads; with it, the engine refuses kernels smaller than the stride and
 ///   ignores `output_padding`;
@@ -34,7 +33,6 @@ pub(super) fn rewrite_dialect(graph: &mut GraphProto) {
     clamp_ends(graph);
     insert_nodes(graph);
     let mut names = HashSet::new();
-    let mut scalars = Vec::new();
     for node in &mut graph.node {
         if let Some(output) = node.output.first().filter(|_| !node.name.is_empty())
             && !names.insert(node.name.clone())
@@ -69,7 +67,6 @@ pub(super) fn rewrite_dialect(graph: &mut GraphProto) {
                 let (name, r#type) = ("nearest_mode".to_string(), AttributeType::String as i32);
                 node.attribute.push(AttributeProto { name, r#type, s, ..Default::default() });
             }
-            ("", "CumSum") => scalars.extend(scalar_axis(node, &graph.initializer)),
             ("", "ConstantOfShape") if node.attribute.iter().all(|a| a.name != "value") => {
                 node.attribute.push(float_zero());
             }
@@ -83,7 +80,6 @@ pub(super) fn rewrite_dialect(graph: &mut GraphProto) {
             attribute.g.iter_mut().chain(&mut attribute.graphs).for_each(rewrite_dialect);
         }
     }
-    graph.initializer.extend(scalars);
 }
 
 /// Inserts nodes around each Attention with a mask and each Celu with an `alpha` other than 1, and in front of each OneHot
@@ -143,17 +139,6 @@ fn is_causal_with_past(node: &NodeProto) -> bool {
 fn reduces(scales: &TensorProto) -> bool {
     let raw = scales.raw_data.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes));
     scales.float_data.iter().copied().chain(raw).any(|scale| scale < 1.0)
-}
-
-/// Makes the constant axis of a CumSum a scalar, if it is a tensor with one number. Returns the scalar.
-fn scalar_axis(node: &mut NodeProto, initializers: &[TensorProto]) -> Option<TensorProto> {
-    let axis = initializers.iter().find(|initializer| node.input.get(1) == Some(&initializer.name))?;
-    let name = format!("{}.axis", node.output.first()?);
-    if axis.dims != [1] {
-        return None;
-    }
-    node.input[1].clone_from(&name);
-    Some(TensorProto { name, dims: Vec::new(), ..axis.clone() })
 }
 
 /// Replaces `auto_pad` of a ConvTranspose by pads. They add up to the kernel's extent plus `output_padding` minus the

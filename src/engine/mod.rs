@@ -15,6 +15,7 @@ mod batch_norm;
 mod branches;
 mod conv_transpose;
 mod convert;
+mod cum_sum;
 mod dialect;
 mod error_node;
 mod guard;
@@ -105,6 +106,7 @@ impl Parsed {
             axis::register(&mut onnx.op_register);
             batch_norm::register(&mut onnx.op_register);
             conv_transpose::register(&mut onnx.op_register);
+            cum_sum::register(&mut onnx.op_register);
             trilu::register(&mut onnx.op_register);
             nd_indices::register(&mut onnx.op_register);
             pad::register(&mut onnx.op_register);

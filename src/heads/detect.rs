@@ -378,7 +378,9 @@ impl HeadKind for DetectHead {
         }
         let lies_anyway = self.form.has_cells() && self.form.has_anchors();
         let is_rare = n_counting > 0 && n_counting as f32 <= MOST_COUNTING * n_all as f32;
-        if n_best == 0 || lies_anyway && !is_rare {
+        // Any square of tokens has the rows of one stride.
+        let is_any_square = strides.len() == 1 && matches!(self.strides, Strides::Found(_)) && n_counting == 0;
+        if n_best == 0 || lies_anyway && !is_rare || is_any_square {
             return None;
         }
         // Most rows of a set of boxes stand for no box.

@@ -153,8 +153,9 @@ impl Draft<'_> {
         let (scores, _) = scores_product(self, softmax.input.first()?)?;
         let mut tensor = softmax.output.first()?;
         for _ in 0..8 {
-            let (node_idx, _) = self.index.value_readers(tensor).next()?;
-            let node = self.graph.node.get(node_idx)?;
+            // A guard against NaN reads the tensor twice: `Where(IsNaN(p), 0, p)`.
+            let mut readers = self.index.value_readers(tensor).filter_map(|(i, _)| Some((i, self.graph.node.get(i)?)));
+            let (node_idx, node) = readers.find(|(_, node)| node.op_type() != "IsNaN")?;
             match node.op_type() {
                 "MatMul" => return (self.activation_inputs(node_idx).len() == 2).then_some([scores, node_idx]),
                 "Reshape" | "Transpose" | "Where" | "Dropout" | "Cast" | "Mul" | "Identity" => {}
