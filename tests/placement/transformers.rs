@@ -118,6 +118,21 @@ fn of_a_block_with_norms_behind_the_inputs_of_linear_layers_are_quantized() {
     assert_eq!(quantized(block, "y"), sorted(&expected));
 }
 
+/// As `torch.onnx` writes scaled dot-product attention.
+#[test]
+fn attention_with_a_guard_against_nan_is_recognized_without_a_norm() {
+    let block = |g: &mut GraphBuilder| {
+        for name in ["q", "k", "v"] {
+            linear(g, "x", name);
+        }
+        g.scalars(&[("zero", 0.0)]);
+        g.ops("kt = Transpose k; scores = MatMul q kt; p = Softmax scores; is_nan = IsNaN p");
+        g.ops("guarded = Where is_nan zero p; mixed = MatMul guarded v");
+        linear(g, "mixed", "y");
+    };
+    assert_eq!(quantized(block, "y"), sorted(&["x -> q_product, k_product, v_product", "mixed -> y_product"]));
+}
+
 /// As heads do that gather tokens: attention with queries that are constants, and the mean over tokens.
 #[test]
 fn constant_queries_and_the_mean_over_tokens_stay_float() {

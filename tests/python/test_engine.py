@@ -187,6 +187,16 @@ def test_the_axis_of_a_sum_is_a_tensor_with_one_number(tmp_path):
     assert_range_as_in_onnxruntime(tmp_path, path, "s", rng.standard_normal((8, 4, C)).astype(np.float32))
 
 
+def test_integers_of_a_cast_are_added_up(tmp_path):
+    """As RoBERTa counts its positions. The engine takes such integers for dimensions."""
+    rng = np.random.default_rng(18)
+    path = tmp_path / "model.onnx"
+    save(path, [("Cast", ["x"], "i", {"to": TensorProto.INT64}), ("CumSum", ["i", "axis"], "n", {"exclusive": 1}),
+                ("Mul", ["n", "i"], "m", {}), ("Cast", ["m"], "s", {"to": TensorProto.FLOAT}), ("MatMul", ["s", "w"], "y", {})],
+         {"w": rng.standard_normal((C, C)).astype(np.float32), "axis": np.int64(-2)}, {"x": (1, 4, C)}, ("y", "s"))
+    assert_range_as_in_onnxruntime(tmp_path, path, "s", (5 * rng.standard_normal((8, 4, C))).astype(np.float32))
+
+
 def test_integers_of_4_bits_in_a_branch(tmp_path):
     """The engine lacks them; they become integers of 8 bits, in branches as well."""
     rng = np.random.default_rng(16)
