@@ -70,7 +70,9 @@ pub(super) fn run(args: &CheckArgs) -> Result<Exit, Failure> {
     let written: Vec<RunFile> = args.sarif.iter().map(|path| RunFile::new("SARIF file", path)).collect();
     let read = |visit: &mut dyn FnMut(RunFile)| {
         let models = args.models.iter().flat_map(|model| RunFile::read_model("quantized model", model));
-        models.chain(args.backend.files()).for_each(visit);
+        let sidecars = args.models.iter().filter(|model| Sidecar::beside(model).is_some());
+        let sidecars = sidecars.map(|model| RunFile::new("sidecar", &model.with_extension("json")));
+        models.chain(sidecars).chain(args.backend.files()).for_each(visit);
     };
     let _made = check_outputs(&written, read).map_err(Failure::Usage)?;
     let mut reports = JsonReport { backend: scheme.name.clone(), results: Vec::new() };

@@ -3,7 +3,7 @@
 use super::external;
 use super::staged::{data_path, folder_of, target_of, temporary_in};
 use crate::diag::WithHint;
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::ErrorKind;
@@ -153,7 +153,8 @@ fn ensure_apart(written: &[RunFile], read: impl FnOnce(&mut dyn FnMut(RunFile)))
     apart
 }
 
-/// Refuses `-`, a folder, a device, a pipe, a socket, and a file that cannot be written.
+/// Refuses `-`, a folder, a device, a pipe, a socket, the file that stdout or stderr goes to, and a file that cannot be
+/// written.
 fn ensure_file(path: &Path) -> Result<()> {
     ensure!(
         path != Path::new("-"),
@@ -167,6 +168,10 @@ fn ensure_file(path: &Path) -> Result<()> {
     match std::fs::metadata(path) {
         Ok(metadata) => {
             ensure!(metadata.is_file(), "is a device, pipe or socket, expected a file to write");
+            let is_stream = |stream: &&str| identity(Path::new(stream)).is_some_and(|it| identity(path) == Some(it));
+            if let Some(stream) = ["/dev/stdout", "/dev/stderr"].into_iter().find(is_stream) {
+                bail!("is the file that `{stream}` leads to, expected another one: it holds the text of the run");
+            }
             File::options().write(true).open(path).context("cannot be written")?;
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {}

@@ -82,6 +82,7 @@ fn what_a_run_reads_is_never_written() {
         (format!("{doctor} -d list.txt --report list.txt"), "list.txt", "calibration data"),
         (format!("{doctor} -d list.txt -b table.yaml --report report.html"), "report.html", "backend's table"),
         ("check ranges.onnx -b table.yaml --sarif base.yaml".to_string(), "base.yaml", "backend's table"),
+        ("check ranges.onnx -b tensorrt --sarif ranges.json".to_string(), "ranges.json", "sidecar"),
     ];
     for (line, output, role) in cases {
         let ran = mqq_in_folder(&line);

@@ -67,6 +67,22 @@ fn what_cannot_be_written_is_an_error() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn no_result_replaces_the_file_that_stdout_leads_to() {
+    let folder = TempDir::new().unwrap();
+    let text = folder.path().join("text");
+    for (output, stream) in [("/dev/stdout", "stdout"), (text.to_str().unwrap(), "stdout"), ("/dev/stderr", "stderr")] {
+        let args = ["prepare", "fixtures/digits_cnn.onnx", "-b", "tensorrt", "-o", output];
+        let into = |name: &str| Stdio::from(fs::File::create(folder.path().join(name)).unwrap());
+        let (code, _) = run_into(&args, into("text"), into("errors"));
+        let errors = fs::read_to_string(folder.path().join("errors")).unwrap();
+        let expected = format!("error: `{output}`: is the file that `/dev/{stream}` leads to, expected another one");
+        assert!(code == 2 && errors.starts_with(&expected), "{errors}");
+        assert!(fs::read(&text).unwrap().is_empty());
+    }
+}
+
+#[test]
 fn quiet_means_errors_only() {
     let folder = TempDir::new().unwrap();
     let folder = folder.path();
