@@ -1,7 +1,22 @@
 //! Rules about constant and computed operands.
 
 use super::Draft;
-use crate::scheme::RuleCall;
+use crate::scheme::{BiasRow, RuleCall};
+
+/// Leaves biases float that are computed at run time, and their nodes where the table stores biases as integers.
+pub(super) fn leave_computed_biases_float(draft: &mut Draft) {
+    let graph = draft.graph;
+    for (node_idx, node) in graph.node.iter().enumerate() {
+        let bias = node.input.get(2).filter(|name| !name.is_empty() && !draft.is_constant(name));
+        if bias.is_none() || !matches!(node.op_type(), "Conv" | "ConvTranspose" | "Gemm") {
+            continue;
+        }
+        draft.keep_edge_float((node_idx, 2));
+        if draft.row(node_idx).is_some_and(|row| row.bias != BiasRow::Float) {
+            draft.leave_float(node_idx, "its bias is computed");
+        }
+    }
+}
 
 /// Leaves operators float whose weight is computed at run time.
 pub(super) fn skip_non_constant_weights(draft: &mut Draft, call: &RuleCall) {

@@ -414,6 +414,8 @@ pub fn place_assigned(
     assigned.leave_float(&mut draft);
     draft.rule = "indices";
     indices::leave_indices_float(&mut draft);
+    draft.rule = "computed_bias";
+    constants::leave_computed_biases_float(&mut draft);
     draft.rule = "off_grid";
     off_grid::leave_uses_float(&mut draft, &selection.off_grid);
     for call in &scheme.placement {

@@ -2,6 +2,7 @@
 
 use super::{graph, left_float, place_by, quantized, scheme_with, uses};
 use crate::support::{Attr, GraphBuilder};
+use mqq::backends;
 use mqq::place::{FloatCause, SoftmaxRole};
 
 #[test]
@@ -13,6 +14,22 @@ fn inputs_of_listed_operators() {
     assert_eq!(found, ["x -> r, sum", "r -> sum, e", "sum -> y", "e -> y"]);
     // Without a list, every operator with an input row.
     assert_eq!(quantized("[quantize_inputs]", build, &["y"]).len(), 4);
+}
+
+#[test]
+fn a_computed_bias_stays_float_and_so_does_its_node_where_biases_are_integers() {
+    let build = |g: &mut GraphBuilder| {
+        g.weight("w", &[16, 16, 1, 1]);
+        g.op_with("ReduceMean", &["x"], "mean", &[("axes", Attr::Ints(vec![0, 2, 3])), ("keepdims", Attr::Int(0))]);
+        g.ops("bias = Relu mean; y = Conv x w bias");
+    };
+    let model = graph(build, &["y"]);
+    for (backend, float) in [("tflite", &["Conv_y"][..]), ("qnn-htp", &["Conv_y"]), ("tensorrt", &[])] {
+        let placement = place_by(&model, &backends::resolve(backend).unwrap(), &[("mean", &[16]), ("bias", &[16])]);
+        assert_eq!(left_float(&model, &placement, "computed_bias"), float, "{backend}");
+        let uses = uses(&model, &placement);
+        assert!(!uses.iter().any(|line| line.starts_with("bias -> y")), "{uses:?}");
+    }
 }
 
 #[test]
