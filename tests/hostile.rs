@@ -404,6 +404,13 @@ fn what_onnx_refuses_is_refused_with_its_place() {
         (
             changed(|model| {
                 let node = relu(model);
+                (node.op_type, node.input) = (Some("Clip".into()), vec![String::new(), "a".into()]);
+            }),
+            "node `Relu_y` (Clip): input 0 is left out, expected a tensor",
+        ),
+        (
+            changed(|model| {
+                let node = relu(model);
                 node.op_type = Some("AveragePool".into());
                 node.attribute = vec![ints("kernel_shape", &[3, 2]), ints("pads", &[2, 1, 2, 2])];
             }),
@@ -432,6 +439,30 @@ fn what_onnx_refuses_is_refused_with_its_place() {
         assert!(error.contains(expected), "{error}\nexpected: {expected}");
     }
     assert!(onnx::check_valid(&sparse(8)).is_ok());
+}
+
+#[test]
+fn nodes_may_have_the_names_of_inputs_and_constants() {
+    let folder = TempDir::new().unwrap();
+    let model = changed(|model| {
+        let nodes = &mut model.graph.as_mut().unwrap().node;
+        (nodes[0].name, nodes[1].name) = (Some("x".into()), Some("a.weight".into()));
+    });
+    let mut command = mqq_on("eval", &save(&model, &folder, "m.onnx"));
+    run(command.arg("--data").arg(images()).args(["--preprocess", "half"])).done();
+}
+
+#[test]
+fn a_model_without_inputs_takes_no_data() {
+    let folder = TempDir::new().unwrap();
+    let model = changed(|model| {
+        let graph = model.graph.as_mut().unwrap();
+        graph.input.clear();
+        graph.initializer.push(onnx::tensor::from_f32("x", &[1, 3, 32, 32], &[0.5; 3 * 32 * 32]).unwrap());
+    });
+    let ran = run(mqq_on("eval", &save(&model, &folder, "m.onnx")).arg("--data").arg(images()));
+    let expected = format!("error: `{}`: the model has no input that takes data, expected", images().display());
+    assert!(ran.code == 1 && ran.stderr.starts_with(&expected), "{}", ran.stderr);
 }
 
 #[test]

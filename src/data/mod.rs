@@ -41,7 +41,7 @@ pub use sources::{BadEntries, ensure_found, files, is_data};
 pub use spread::spread;
 pub use trial::{FittedImage, ImageTrial, PixelValues};
 
-use crate::diag::{WithHint, copy_of, count, hint_of};
+use crate::diag::{WithHint, copy_of, count, hint_of, quoted};
 use crate::onnx::inputs::{InputSpec, ShapeRange};
 use anyhow::{Context, Result, anyhow, ensure};
 use columns::{ArrayFile, Cache};
@@ -119,6 +119,11 @@ impl Dataset {
         preprocessing: &Preprocessing,
         limit: Option<usize>,
     ) -> Result<Dataset> {
+        ensure!(
+            !inputs.is_empty(),
+            anyhow!("{}: the model has no input that takes data, expected at least one", quoted(sources, ", "))
+                .hint("export the model with graph inputs in place of constants")
+        );
         inputs.iter().try_for_each(ensure_supported)?;
         let limit = limit.unwrap_or(usize::MAX);
         ensure!(limit > 0, "limit is 0 samples, expected at least 1");
@@ -154,7 +159,7 @@ impl Dataset {
             return Err(copy_of(error).hint(if hint_of(error).is_empty() { HOW_TO_PASS } else { "" }));
         }
         dataset.n_samples = dataset.n_samples.min(limit);
-        ensure!(dataset.n_samples > 0, "no calibration data, expected at least one sample");
+        ensure!(dataset.n_samples > 0, "{}: holds no samples, expected at least one", quoted(sources, ", "));
         dataset.shapes.finish();
         Ok(dataset)
     }

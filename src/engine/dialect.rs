@@ -25,14 +25,18 @@ use tract_onnx::pb::{AttributeProto, GraphProto, NodeProto, TensorProto};
 /// - a negative axis of a OneHot or LayerNormalization is checked, as the engine runs endlessly if it is too low;
 /// - a nearest Resize of opset 10 rounds down, or up if it reduces the size, as in ONNX Runtime; the engine's default is
 ///   that of later opsets;
-/// - nodes get different names;
+/// - nodes get different names, and none that of an input or constant;
 /// - nodes that the engine computes otherwise get other names, so that it refuses them: ONNX Runtime's Attention, as it
 ///   ignores domains; an Attention with a window, or causal with past keys, whose positions it does not shift;
 ///   GlobalLpPool; a Swish whose `alpha` is not 1; a Celu whose `alpha` is not above 0; a SpaceToDepth of mode CRD.
 pub(super) fn rewrite_dialect(graph: &mut GraphProto) {
     clamp_ends(graph);
     insert_nodes(graph);
-    let mut names = HashSet::new();
+    // The engine makes a node of each tensor that no node of the graph gives.
+    let made: HashSet<&String> = graph.node.iter().flat_map(|node| &node.output).collect();
+    let given = graph.node.iter().flat_map(|node| &node.input).filter(|name| !made.contains(name));
+    let given = given.chain(graph.input.iter().map(|input| &input.name));
+    let mut names: HashSet<String> = given.chain(graph.initializer.iter().map(|it| &it.name)).cloned().collect();
     for node in &mut graph.node {
         if let Some(output) = node.output.first().filter(|_| !node.name.is_empty())
             && !names.insert(node.name.clone())

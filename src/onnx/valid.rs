@@ -174,6 +174,13 @@ impl Checker<'_> {
         let n_given = node.input.iter().rposition(|name| !name.is_empty()).map_or(0, |last| last + 1);
         in_range(n_given, [operator.inputs[0], usize::MAX], "input")?;
         in_range(node.output.len(), operator.outputs, "output")?;
+        // These alone have optional inputs in front of others.
+        if !matches!(op_type, "Loop" | "Scan") {
+            let left_out = node.input.iter().take(operator.inputs[0]).position(String::is_empty);
+            ensure!(left_out.is_none(), "input {} is left out, expected a tensor", left_out.unwrap_or(0));
+        }
+        let unnamed = node.output.iter().take(operator.outputs[0]).position(String::is_empty);
+        ensure!(unnamed.is_none(), "output {} has no name, expected one", unnamed.unwrap_or(0));
         let known = || operator.attributes.iter().map(|(name, ..)| *name);
         for attribute in &node.attribute {
             let name = attribute.name();
