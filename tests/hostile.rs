@@ -453,6 +453,35 @@ fn nodes_may_have_the_names_of_inputs_and_constants() {
 }
 
 #[test]
+fn a_model_that_is_only_run_is_checked_too() {
+    let folder = TempDir::new().unwrap();
+    let evaluated = |change: fn(&mut GraphProto)| {
+        let model = changed(|model| change(model.graph.as_mut().unwrap()));
+        let mut command = mqq_on("eval", &save(&model, &folder, "m.onnx"));
+        run(command.arg("--data").arg(images()).args(["--preprocess", "half"]))
+    };
+    let newer = evaluated(|graph| graph.node[1].op_type = Some("Gelu".into()));
+    assert!(newer.code == 1 && newer.stderr.contains("(Gelu): operator set is 17, expected 20"), "{}", newer.stderr);
+    let unmade = evaluated(|graph| graph.output[0].name = Some("nothing".into()));
+    assert!(unmade.code == 1 && unmade.stderr.contains("output `nothing`: no node produces it"), "{}", unmade.stderr);
+    // Valid: outputs that are left out at the end, and a constant of a rare type that nothing reads.
+    evaluated(|graph| {
+        let node = &mut graph.node[1];
+        (node.op_type, node.output) = (Some("Dropout".into()), vec!["y".into(), String::new()]);
+        let raw_data = Some(vec![0; 16].into());
+        let name = Some("complex".into());
+        graph.initializer.push(TensorProto {
+            data_type: Some(15),
+            name,
+            dims: vec![1],
+            raw_data,
+            ..Default::default()
+        });
+    })
+    .done();
+}
+
+#[test]
 fn a_model_without_inputs_takes_no_data() {
     let folder = TempDir::new().unwrap();
     let model = changed(|model| {

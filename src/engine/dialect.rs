@@ -11,7 +11,7 @@ use tract_onnx::pb::{AttributeProto, GraphProto, NodeProto, TensorProto};
 
 /// Rewrites nodes of a graph and of its subgraphs (tract 0.23.9):
 ///
-/// - omitted inputs at the end of a node's list are removed from the list;
+/// - omitted inputs and outputs at the end of a node's list are removed from the list;
 /// - a ConstantOfShape without a value gets ONNX's default, a float32 0; the engine's default has 64 bits;
 /// - ends of a Slice, where the length of its input depends on values, are limited to that length, as in ONNX; the
 ///   engine takes a constant end as it is;
@@ -45,6 +45,9 @@ pub(super) fn rewrite_dialect(graph: &mut GraphProto) {
         }
         while node.input.last().is_some_and(String::is_empty) {
             node.input.pop();
+        }
+        while node.output.len() > 1 && node.output.last().is_some_and(String::is_empty) {
+            node.output.pop();
         }
         if node.attribute.iter().any(|a| a.name == "auto_pad" && !matches!(&a.s[..], b"" | b"NOTSET")) {
             node.attribute.retain(|attribute| attribute.name != "pads");

@@ -4,11 +4,12 @@
 //! and shape, and its bytes stay in a memory map of the model's file.
 
 use super::convert::datum_type;
+use crate::onnx::graph::names_read;
 use crate::onnx::proto::{ModelProto, TensorProto};
 use crate::onnx::{mapped, tensor};
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::ops::konst::Const;
@@ -29,7 +30,8 @@ struct Weight {
     loaded: Mutex<Weak<Tensor>>,
 }
 
-/// A model with a text in place of each large weight, and these weights by name.
+/// A model with a text in place of each large weight, and without the constants that nothing reads: the engine would
+/// refuse those of types that it lacks. `weights` has the large weights by name.
 pub(super) struct StrippedModel {
     pub model: ModelProto,
     weights: BTreeMap<String, Weight>,
@@ -38,6 +40,12 @@ pub(super) struct StrippedModel {
 impl StrippedModel {
     pub fn new(model: &ModelProto) -> StrippedModel {
         let mut stripped = StrippedModel { model: model.clone(), weights: BTreeMap::new() };
+        if let Some(graph) = &mut stripped.model.graph {
+            let named = graph.input.iter().chain(&graph.output).map(|value| value.name());
+            let read = graph.node.iter().flat_map(names_read).chain(named);
+            let read: BTreeSet<String> = read.map(str::to_string).collect();
+            graph.initializer.retain(|stored| read.contains(stored.name()));
+        }
         for stored in stripped.model.graph.iter_mut().flat_map(|graph| &mut graph.initializer) {
             let Some(weight) = Weight::of(stored) else { continue };
             let name = stored.name().to_string();

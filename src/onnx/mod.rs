@@ -32,7 +32,7 @@ pub use metadata::set_metadata;
 pub use outputs::{RunFile, check_outputs};
 pub use prost::encoding::{decode_varint, encode_varint};
 pub use staged::{Staged, save};
-pub use topology::check_topology;
+pub use topology::{check_outputs_made, check_topology};
 pub use valid::{LAST_OPSET, check_valid};
 
 use crate::diag::WithHint;
@@ -94,6 +94,16 @@ pub fn load_whole(path: &Path) -> Result<Loaded> {
     let has_external_data = external::resolve(&mut model, folder).with_context(|| format!("`{}`", path.display()))?;
     sparse::fill_in(&mut model).with_context(|| format!("`{}`", path.display()))?;
     Ok(Loaded { model, has_external_data })
+}
+
+/// As [`load_whole`], for a model that is run as it is.
+///
+/// # Errors
+/// As [`load_whole`] and [`check_valid`], and if no node gives an output.
+pub fn load_valid(path: &Path) -> Result<ModelProto> {
+    let Loaded { model, .. } = load_whole(path)?;
+    check_valid(&model).and_then(|()| check_outputs_made(&model)).with_context(|| format!("`{}`", path.display()))?;
+    Ok(model)
 }
 
 /// Returns the size of the model's file in bytes, without external data.

@@ -2,7 +2,7 @@
 
 use super::graph::names_read;
 use super::node::node_name;
-use super::proto::ModelProto;
+use super::proto::{GraphProto, ModelProto};
 use anyhow::{Result, ensure};
 use std::collections::BTreeSet;
 
@@ -13,9 +13,7 @@ use std::collections::BTreeSet;
 /// If a requirement is not met; the message names the node and the tensor.
 pub fn check_topology(model: &ModelProto) -> Result<()> {
     let graph = model.graph()?;
-    let mut made: BTreeSet<&str> = graph.input.iter().map(|value| value.name()).collect();
-    made.extend(graph.initializer.iter().map(|tensor| tensor.name()));
-    made.extend(graph.sparse_initializer.iter().filter_map(|t| Some(t.values.as_ref()?.name())));
+    let mut made = given(graph);
     for node in &graph.node {
         for input in names_read(node) {
             ensure!(made.contains(input), "node `{}`: no earlier node produces input `{input}`", node_name(node));
@@ -28,6 +26,25 @@ pub fn check_topology(model: &ModelProto) -> Result<()> {
             );
         }
     }
+    check_outputs_made(model)
+}
+
+/// The names of the inputs and constants of a graph.
+fn given(graph: &GraphProto) -> BTreeSet<&str> {
+    let mut given: BTreeSet<&str> = graph.input.iter().map(|value| value.name()).collect();
+    given.extend(graph.initializer.iter().map(|tensor| tensor.name()));
+    given.extend(graph.sparse_initializer.iter().filter_map(|t| Some(t.values.as_ref()?.name())));
+    given
+}
+
+/// Checks that a node gives each output of the graph, or that it is an input or a constant.
+///
+/// # Errors
+/// If an output is none of these; the message names it.
+pub fn check_outputs_made(model: &ModelProto) -> Result<()> {
+    let graph = model.graph()?;
+    let mut made = given(graph);
+    made.extend(graph.node.iter().flat_map(|node| &node.output).map(String::as_str));
     for output in &graph.output {
         ensure!(made.contains(output.name()), "output `{}`: no node produces it", output.name());
     }

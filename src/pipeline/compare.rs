@@ -109,7 +109,7 @@ impl Comparison {
 pub fn compare(request: &CompareRequest, progress: &Progress) -> Result<Comparison> {
     let CompareRequest { models, data, axes, tensors } = request;
     let with_data = data.shapes_for(models[0])?;
-    let [float, mut quantized] = [onnx::load_whole(models[0])?.model, onnx::load_whole(models[1])?.model];
+    let [float, mut quantized] = [onnx::load_valid(models[0])?, onnx::load_valid(models[1])?];
     if is_quantized(&float) && !is_quantized(&quantized) {
         return Err(anyhow!(
             "`{}` is quantized and `{}` is not, expected the float model first",

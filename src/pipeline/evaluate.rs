@@ -119,7 +119,7 @@ fn missed_gate(gate: &MetricBound, tensor: Option<String>, value: Option<f64>) -
 /// If the model or a sample cannot be run, a sample has no label or no output for it, or no head fits the outputs.
 pub fn evaluate(path: &Path, data: &SampleData, progress: &Progress) -> Result<ModelEvaluation> {
     let shapes = data.shapes_for(path)?;
-    let model = as_qdq(onnx::load_whole(path)?.model).model;
+    let model = as_qdq(onnx::load_valid(path)?).model;
     let about = outputs(&model, &ChannelAxes::new(), None)?;
     let mut warnings = non_finite((&path, &model));
     let has_finite_constants = warnings.is_empty();
