@@ -28,7 +28,12 @@ pub(super) fn with_node(error: anyhow::Error, model: &ModelProto, shapes: &Shape
         }
     };
     let place = node.map(|node| format!("node `{}` ({}): ", node_name(node), node.op_type())).unwrap_or_default();
-    anyhow!("{place}{}", reason(&found)).hint(hint_of(&error)).hint(if node.is_some() { hint(&found) } else { "" })
+    let (reason, hint) = match node.map(NodeProto::op_type) {
+        Some("If") => (OF_BRANCHES.to_string(), HINT_OF_BRANCHES),
+        Some(_) => (reason(&found), hint(&found)),
+        None => (reason(&found), ""),
+    };
+    anyhow!("{place}{reason}").hint(hint_of(&error)).hint(hint)
 }
 
 /// Whether mqq wrote the message: it then names a place of the model. The engine cites only its own code.
@@ -85,6 +90,10 @@ fn hint(text: &str) -> &'static str {
         false => HINT,
     }
 }
+
+const OF_BRANCHES: &str =
+    "the engine cannot run its branches, which must give tensors of equal types and shapes, by operators that it has";
+const HINT_OF_BRANCHES: &str = "onnxsim and onnxslim remove an If whose condition is known; else use --outputs TENSOR of `mqq calibrate` to quantize up to a tensor in front of this node";
 
 /// The hint for operators that the engine does not run.
 pub(super) const HINT: &str = "use --outputs TENSOR of `mqq calibrate` to quantize up to a tensor in front of this node, and leave the nodes behind that tensor float";
