@@ -1,11 +1,12 @@
-"""Hostile models, data, texts, options and faults, by seed: counts what a program does that it must not.
+"""Hostile models, graphs, data, texts, options and faults, by seed: counts what a program does that it must not.
 
     python tests/hostile/trials.py target/release/mqq --trials 3200
 
 Violations: a signal, a panic or an unknown exit code; over 20 s; over 4 GB; an escape sequence, a forged line, a line of over
 20,000 letters or bytes that are not UTF-8 in the output; with `--json` no object, or one that breaks docs/schemas; exit code 0
-with a model that ONNX's checker refuses, or that differs from that of the same run without a fault; values other than those
-of ONNX's test cases; an error that names no place, has no hint or is in words of the engine's code; files left behind or
+with a model that ONNX's checker refuses, or that differs from that of the same run without a fault; values other than those of
+ONNX's test cases; a model that ONNX Runtime refuses where it runs the given one, or whose outputs are far from those of the
+given one without a warning; an error that names no place, has no hint or is in words of the engine's code; files left behind or
 overwritten; a model beside the sidecar of another run that nothing tells.
 Needs numpy, onnx, Pillow, PyYAML and jsonschema, and uses ONNX Runtime where it is installed.
 """
@@ -25,14 +26,15 @@ import numpy as np
 from harness import MODEL, limit, violations
 from of_data import DATA, data_trial
 from of_faults import FAULTS, add_system_faults, fault_trial, program as of_program
+from of_graphs import GRAPHS, graph_trial
 from of_models import MODELS, model_trial
 from of_operators import OPERATORS, operator_trial
 from of_options import OPTION_TRIALS, option_trial
 from of_texts import TABLES, detector, table_trial
 
 CLASSES = {
-    "models": (MODELS, model_trial, .2), "operators": (OPERATORS, operator_trial, .25), "data": (DATA, data_trial, .15),
-    "texts": (TABLES, table_trial, .15), "options": (OPTION_TRIALS, option_trial, .15), "faults": (FAULTS, fault_trial, .1),
+    "models": (MODELS, model_trial, .15), "graphs": (GRAPHS, graph_trial, .15), "operators": (OPERATORS, operator_trial, .2),
+    "data": (DATA, data_trial, .1), "texts": (TABLES, table_trial, .15), "options": (OPTION_TRIALS, option_trial, .15), "faults": (FAULTS, fault_trial, .1),
 }
 
 
