@@ -39,7 +39,7 @@ const MAX_YAML_DEPTH: usize = 64;
 /// Maximum number of values of a YAML file after its aliases are expanded.
 const MAX_YAML_VALUES: usize = 100_000;
 
-/// Returns the text of a YAML file.
+/// Returns the text of a YAML file, without a byte order mark.
 ///
 /// # Errors
 /// As [`open`]; also if the file is not UTF-8, or exceeds one of the limits.
@@ -47,6 +47,8 @@ pub fn read_yaml(path: &Path) -> Result<String> {
     let n_bytes = open(path)?.metadata()?.len();
     ensure!(n_bytes <= MAX_YAML_BYTES, "has {n_bytes} bytes, expected at most {MAX_YAML_BYTES}");
     let text = String::from_utf8(read(path)?).ok().context("is not UTF-8 text")?;
+    // The parser takes what follows the mark for another document.
+    let text = text.trim_start_matches('\u{feff}').to_string();
     check_yaml(&text)?;
     Ok(text)
 }

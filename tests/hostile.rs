@@ -453,6 +453,17 @@ fn nodes_may_have_the_names_of_inputs_and_constants() {
 }
 
 #[test]
+fn yaml_may_begin_with_a_byte_order_mark() {
+    let folder = TempDir::new().unwrap();
+    let [table, preprocessing] = ["table.yaml", "pixels.yaml"].map(|name| folder.path().join(name));
+    fs::write(&table, "\u{feff}extends: tensorrt\r\nname: mine\r\n").unwrap();
+    fs::write(&preprocessing, "\u{feff}preset: half\nresize: exact\n").unwrap();
+    let mut command = mqq();
+    command.arg("calibrate").arg(digits()).arg("-b").arg(&table).arg("--preprocess").arg(&preprocessing);
+    run(command.arg("--data").arg(images()).args(["--effort", "0", "--out-dir"]).arg(folder.path())).done();
+}
+
+#[test]
 fn a_model_that_is_only_run_is_checked_too() {
     let folder = TempDir::new().unwrap();
     let evaluated = |change: fn(&mut GraphProto)| {
