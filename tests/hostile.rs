@@ -1,7 +1,7 @@
 //! Bad input: one clear error that names the smallest place, and nothing left behind.
 
 use crate::support::command::{Ran, mqq, run};
-use crate::support::{self, Attr, GraphBuilder, repository, write_noise};
+use crate::support::{self, Attr, GraphBuilder, repository, write_noise, write_npy};
 use assert_cmd::Command;
 use mqq::onnx;
 use mqq::onnx::proto::*;
@@ -450,6 +450,16 @@ fn nodes_may_have_the_names_of_inputs_and_constants() {
     });
     let mut command = mqq_on("eval", &save(&model, &folder, "m.onnx"));
     run(command.arg("--data").arg(images()).args(["--preprocess", "half"])).done();
+}
+
+#[test]
+fn data_of_a_single_value_are_a_warning() {
+    let folder = TempDir::new().unwrap();
+    let data = folder.path().join("zeros.npy");
+    write_npy(&data, &[16, 3, 32, 32], &[0.0; 16 * 3 * 32 * 32]);
+    let mut command = mqq_on("calibrate", &digits());
+    let ran = run(command.arg("--data").arg(&data).args(["--effort", "0", "--out-dir"]).arg(folder.path())).done();
+    assert!(ran.stderr.contains("input `input` has the value 0 in all samples"), "{}", ran.stderr);
 }
 
 #[test]

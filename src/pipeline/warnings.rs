@@ -49,6 +49,7 @@ pub(super) fn add_warnings(
     }
     if request.ranges.is_none() && request.has_ranges() && !placement.activations.is_empty() {
         warnings.extend(setup.samples.and_then(|samples| warning_of_few(samples, calibration.n_samples)));
+        warnings.extend(warning_of_one_value(model.graph()?, plan));
     }
     warnings.extend(warning_of_little(model, placement, plan, setup));
     Ok(())
@@ -75,6 +76,18 @@ fn warning_of_few(samples: &SampleSet, n_samples: usize) -> Option<String> {
     (n_samples * batch.max(1) < MIN_RANGE_SAMPLES).then(|| {
         let n = count(n_samples, "sample");
         format!("the ranges of the activations come from only {n}, expected {MIN_RANGE_SAMPLES} or more")
+    })
+}
+
+/// Returns a warning if all quantized inputs of the network hold a single value in all samples.
+fn warning_of_one_value(graph: &GraphProto, plan: &QuantPlan) -> Option<String> {
+    let observed_of = |input: &str| plan.activations.iter().find(|planned| planned.quantizer.tensor == input)?.observed;
+    let observed: Vec<_> = inputs_of(graph).filter_map(|it| Some((it.name(), observed_of(it.name())?))).collect();
+    let &(input, (value, _)) = observed.first()?;
+    observed.iter().all(|(_, (low, high))| low == high).then(|| {
+        format!(
+            "input `{input}` has the value {value} in all samples, expected those of the network's use: check the data"
+        )
     })
 }
 
