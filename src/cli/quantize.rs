@@ -37,8 +37,9 @@ impl Target {
     ) -> Result<Vec<Target>, Failure> {
         ensure_one_result(args, output, (tables.len(), "backends")).map_err(Failure::Usage)?;
         let target = |(scheme, other): (Scheme, Option<Scheme>)| {
+            let first = request(scheme)?;
             let wider = other.map(&request).transpose()?.map(Box::new);
-            let request = Request { wider, ..request(scheme)? };
+            let request = Request { wider, ..first };
             let paths = paths(args, models, (output, out_dir), &request.scheme).map_err(Failure::Usage)?;
             let mut formats = paths.iter().flat_map(|paths| &paths.emitted);
             formats.try_for_each(|(format, _)| format.ensure_takes(&request.scheme)).map_err(Failure::Usage)?;

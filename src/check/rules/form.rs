@@ -126,12 +126,12 @@ fn check_type(graph: &QdqGraph, qdq: &QdqNode, report: &mut RuleReport) {
         report.add(Finding::new("type", found, expected).at(qdq.node).on(qdq.input));
     }
     let version = if is_contrib { i64::MAX } else { version };
-    let needs = [(qdq.is_per_channel(), "one scale per channel", 13), (qdq.block_size != 0, "blocks", 21)];
+    let needs = [(qdq.is_per_channel(), "one per channel", 13), (qdq.block_size != 0, "one per block", 21)];
     for (has, what, first) in needs {
         if has && version < first {
             let found = format!("{what} in opset {version}");
             let expected = format!("opset {first} or later");
-            report.add(Finding::new("node", found, expected).at(qdq.node).on(qdq.input));
+            report.add(Finding::new("scale", found, expected).at(qdq.node).on(qdq.input));
         }
     }
 }

@@ -125,6 +125,9 @@ fn advice(network: &NodeFacts) -> Option<Section> {
         let worst = network.worst_layers();
         lines.extend(worst.map(|worst| format!("--keep-float N, or --exclude NODE: {worst}.")));
     }
+    if let Some(wider) = sidecar.scheme.resolved.get("wider").and_then(Value::as_str) {
+        lines.push(format!("--backend {wider}: 16-bit activations."));
+    }
     (n_samples > 0).then_some(Section {
         id: "advice",
         title: "To try where accuracy falls short",
