@@ -172,8 +172,9 @@ impl PlacementReport {
         let (fused_nodes, tensors, weights) = match verbose {
             true => (each(&fused), self.quantized_tensors.iter().map(tensor).collect(), self.weights.clone()),
             false => {
-                let rules = self.quantized_tensors.iter().map(|tensor| tensor.rule.as_str());
-                (by_type(&fused), one_line(by_operator(rules)), Vec::new())
+                let rules = by_operator(self.quantized_tensors.iter().map(|tensor| tensor.rule.as_str()));
+                let rules = if rules.is_empty() { rules } else { format!("by rule: {rules}") };
+                (by_type(&fused), one_line(rules), Vec::new())
             }
         };
         section("fused nodes", fused.len(), fused_nodes);

@@ -47,8 +47,10 @@ pub(super) fn enough_data(facts: &Facts) -> Examined {
         (Some(half), None) => {
             let what =
                 format!("the share of tensors to which half of the {n_samples} samples give a clearly narrower range");
-            let [found, most] = [half.share, ENOUGH_SHARE].map(|share| format!("{:.0} %", 100.0 * (1.0 - share)));
-            Finding::new(what, found, format!("{most} or less")).hint(MORE)
+            // Rounded up, so that it is never printed as the limit.
+            let found = (100.0 * (1.0 - half.share)).ceil();
+            let most = (100.0 * (1.0 - ENOUGH_SHARE)).round();
+            Finding::new(what, format!("{found} %"), format!("{most} % or less")).hint(MORE)
         }
     };
     Examined::warning(finding)
