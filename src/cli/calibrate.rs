@@ -3,7 +3,8 @@
 use super::Failure;
 use super::collect::{CollectArgs, collect};
 use super::files::{DataOption, check_models, ensure_readable};
-use super::options::{MixedArgs, PreprocessArgs, SampleArgs, ShapeArgs, StaticArgs, TargetsArgs};
+use super::mixed_args::MixedArgs;
+use super::options::{PreprocessArgs, SampleArgs, ShapeArgs, StaticArgs, TargetsArgs};
 use super::origin::{Origin, data_sha256, options_sha256};
 use super::print::err;
 use super::quantize::{Collected, Quantizing, Target};

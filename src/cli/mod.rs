@@ -19,6 +19,7 @@ mod files;
 mod given_options;
 mod inspect;
 mod junit;
+mod mixed_args;
 mod options;
 mod origin;
 mod other_tools;

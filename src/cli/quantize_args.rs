@@ -1,7 +1,8 @@
 //! Options that `mqq calibrate` and `mqq solve` share, and the request that is made from them.
 
 use super::complete;
-use super::options::{AxisArgs, MixedArgs, PrintArgs, RARE, SelectArgs, TaskArgs};
+use super::mixed_args::MixedArgs;
+use super::options::{AxisArgs, PrintArgs, RARE, SelectArgs, TaskArgs};
 use crate::calibrate::CalibrationOptions;
 use crate::diag::WithHint;
 use crate::heads::HeadRequest;

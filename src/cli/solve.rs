@@ -3,7 +3,8 @@
 use super::Failure;
 use super::collect::read;
 use super::files::{DataOption, check_models, ensure_readable};
-use super::options::{MixedArgs, StaticArgs, TargetsArgs, ThreadArgs};
+use super::mixed_args::MixedArgs;
+use super::options::{StaticArgs, TargetsArgs, ThreadArgs};
 use super::print::err;
 use super::quantize::{Collected, Quantizing, Target};
 use super::quantize_args::{QuantizeArgs, RunData, effort_help, effort_levels, request};
