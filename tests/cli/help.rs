@@ -47,8 +47,13 @@ fn help_has_every_option_under_its_heading() {
     for name in ["max", "ema", "percentile", "shrink", "entropy", "mse", "auto"] {
         assert!(of("--observer").contains(name), "{name}: {}", of("--observer"));
     }
-    for level in ["\n  0  range observers only\n", "\n  1  equalization, ", "\n  3  as 1, "] {
-        assert!(help.contains(level), "{help}");
+    for line in [
+        "\n  0  range observers only\n",
+        "\n  1  equalization, ",
+        "\n  3  as 1, ",
+        "\n  keep-first        first layers\n",
+    ] {
+        assert!(help.contains(line), "{help}");
     }
     let quiet = |command: &str| {
         let help = run(mqq().args([command, "--help"])).stdout;

@@ -146,6 +146,15 @@ def test_weights_that_are_wrong_are_told_with_their_layer(tmp_path):
     assert behind["added_sqnr_db"] > behind["sqnr_db"] + 10
 
 
+def test_a_target_of_integers_is_told_a_backend_with_wider_types(tmp_path):
+    three_bits = ["--set", "types.wgtc.bits=3", "--set", "types.wgtc.storage_bits=8", "--effort", 0]
+    calib, data = ([ROOT / "calib_data" / folder, "--preprocess", "half"] for folder in ("calib", "eval"))
+    mqq("calibrate", fixture("digits_cnn"), "-b", "qnn-htp", *three_bits, "--data", *calib, "-o", tmp_path / "q.onnx")
+    compared = mqq("compare", fixture("digits_cnn"), tmp_path / "q.onnx", "--data", *data, "--limit", 40, "--tensors", "--json")
+    advice = json.loads(compared)["tensors"]["advice"]
+    assert (advice["option"], advice["value"]) == ("--backend", "qnn-htp-a16"), advice
+
+
 def test_channels_without_values_are_counted(tmp_path):
     inside, rows, printed = changed(tmp_path, "/Relu_1_output_0", 1000)
     row = rows["/Relu_1_output_0"]
