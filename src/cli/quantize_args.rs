@@ -37,7 +37,7 @@ pub struct QuantizeArgs {
     /// Store weights as integer (with DQ) or float (with Q and DQ)
     #[arg(long, value_name = "HOW", value_parser = ["integer", "float"], hide_possible_values = true)]
     weights: Option<String>,
-    /// Try only these methods (docs/methods.md), or none
+    /// Try only these methods, see below, or none
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', add = complete::methods())]
     methods: Option<Vec<String>>,
     /// Multiply-adds to keep float if accuracy is low [default: 5]
