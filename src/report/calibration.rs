@@ -202,7 +202,7 @@ fn float_by_cause(float: &[&FloatNode], nodes: &[NodeProto], moves: &str) -> Str
         let cause = match node.cause {
             FloatCause::Rule | FloatCause::Fused(_) => (0, by_rule(node, moves)),
             FloatCause::NotListed => (1, "no row in the backend's table".to_string()),
-            FloatCause::Alone => (2, "no quantized node before or after".to_string()),
+            FloatCause::Alone => (2, "no rule quantizes its inputs".to_string()),
         };
         causes.entry(cause).or_default().push(nodes[node.node].op_type());
     }
