@@ -6,6 +6,9 @@
 //! the second operand is broadcast along them. Several letters of K or N are joined by a Reshape, which needs the shape
 //! of the second operand, so that this operand must be constant. A node stays if its equation has an ellipsis, a letter
 //! twice in an operand, a sum over a single operand, or no sum.
+//!
+//! An Einsum of three tensors, one of which only scales the product of the two others along axes of the output, becomes a
+//! MatMul and a Mul. Linear attention divides by its normalizer so.
 
 use super::Change;
 use crate::onnx::graph::drop_unused;
@@ -31,9 +34,14 @@ pub(super) fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>
     let mut new = NewNodes { names: Names::of(graph), nodes: Vec::new(), n_turned: 0 };
     let mut shapes = Vec::new();
     for node in std::mem::take(&mut graph.node) {
-        match Product::of(&node, &constants) {
-            Some(product) => new.turn(&node, &product, graph, &mut shapes)?,
-            None => new.nodes.push(node),
+        let scaled = Scaled::of(&node, &constants, &mut new.names);
+        let einsum = scaled.as_ref().map_or(&node, |scaled| &scaled.product);
+        match Product::of(einsum, &constants) {
+            Some(product) => new.turn(einsum, &product, graph, &mut shapes)?,
+            None => new.nodes.push(node.clone()),
+        }
+        if let Some(scaled) = &scaled {
+            new.scale(&node, scaled, graph, &mut shapes)?;
         }
     }
     graph.node = new.nodes;
@@ -100,6 +108,37 @@ impl<'n> Product<'n> {
     }
 }
 
+/// An Einsum of three tensors as an Einsum of two of them, and the third, which scales its output.
+struct Scaled {
+    product: NodeProto,
+    factor: String,
+    /// Letters of the factor, all of them in `output`.
+    letters: Vec<char>,
+    output: Vec<char>,
+}
+
+impl Scaled {
+    /// Returns the parts of an Einsum whose product can become a MatMul; `None` for other nodes.
+    fn of(node: &NodeProto, constants: &BTreeMap<String, Vec<usize>>, names: &mut Names) -> Option<Scaled> {
+        let Equation { inputs, output } = Equation::of(node).filter(|_| node.input.len() == 3)?;
+        let made = node.output.first()?;
+        let without = |position: usize| {
+            let (mut product, mut others) = (node.clone(), inputs.clone());
+            let letters = others.remove(position);
+            let factor = product.input.remove(position);
+            let text = |letters: &[char]| letters.iter().collect::<String>();
+            let [a, b] = [0, 1].map(|i| text(&others[i]));
+            node::set_text(&mut product, "equation", &format!("{a},{b}->{}", text(&output)));
+            let is_factor = letters.iter().all(|letter| output.contains(letter));
+            let is_product = is_factor && Product::of(&product, constants).is_some();
+            is_product.then(|| Scaled { product, factor, letters, output: output.clone() })
+        };
+        let mut scaled = (0..3).find_map(without)?;
+        scaled.product.output = vec![names.fresh(&format!("{made}_unscaled"))];
+        Some(scaled)
+    }
+}
+
 struct NewNodes {
     names: Names,
     nodes: Vec<NodeProto>,
@@ -140,6 +179,32 @@ impl NewNodes {
         // The last of the new nodes produces the output of the Einsum.
         let last = self.nodes.iter_mut().rfind(|node| node.output.first() == Some(&result));
         last.into_iter().for_each(|last| last.output[0] = made.to_string());
+        Ok(())
+    }
+
+    /// Adds the Mul that scales the product of an Einsum of three tensors.
+    fn scale(
+        &mut self,
+        einsum: &NodeProto,
+        scaled: &Scaled,
+        graph: &mut GraphProto,
+        shapes: &mut Vec<String>,
+    ) -> Result<()> {
+        let Scaled { product, factor, letters, output } = scaled;
+        let in_order: Vec<char> = output.iter().copied().filter(|letter| letters.contains(letter)).collect();
+        let mut factor = self.transposed(factor, letters, &in_order);
+        let missing = (0_i64..).zip(output).filter(|(_, letter)| !letters.contains(letter));
+        let axes: Vec<i64> = missing.map(|(axis, _)| axis).collect();
+        if !axes.is_empty() {
+            let (name, stored) =
+                (self.names.fresh(&format!("{factor}_expanded")), self.names.fresh(&format!("{factor}_axes")));
+            graph.initializer.push(tensor::from_i64(&stored, &[axes.len()], &axes)?);
+            shapes.push(stored.clone());
+            self.nodes.push(node::make("Unsqueeze", &name, &[&factor, &stored], &name));
+            factor = name;
+        }
+        let name = self.names.fresh(&format!("{}_scale", einsum.name()));
+        self.nodes.push(node::make("Mul", &name, &[&product.output[0], &factor], &einsum.output[0]));
         Ok(())
     }
 

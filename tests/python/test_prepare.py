@@ -781,6 +781,19 @@ def test_an_einsum_becomes_a_matmul(name, tmp_path):
     assert (count(after, "Einsum"), count(after, "MatMul")) == ((0, 1) if is_turned else (1, 0))
 
 
+@pytest.mark.parametrize("equation,factor,is_turned", [
+    ("abcd,bdcv,abc->abcv", (1, 4, 6), True), ("cab,abcd,bdcv->abcv", (6, 1, 4), True), ("abcd,bdcv,d->abcv", (6,), False),
+    ("abcd,bdcv,abcv->abcv", (1, 4, 6, 5), True)])
+def test_an_einsum_with_a_factor_becomes_a_matmul_and_a_mul(equation, factor, is_turned, tmp_path):
+    """As linear attention normalizes."""
+    of = {"abcd": "r", "bdcv": "v"}
+    nodes = [("Relu", ["x"], ["r"], {}), ("ReduceMean", ["x"], ["m"], {"keepdims": 0}), ("Mul", ["w", "m"], ["v"], {}),
+             ("Mul", ["k", "m"], ["f"], {}),
+             ("Einsum", [of.get(letters, "f") for letters in equation.split("->")[0].split(",")], ["y"], {"equation": equation})]
+    after = check(model(13, nodes, {"w": floats(4, 6, 6, 5), "k": floats(*factor)}), tmp_path, 13)
+    assert (count(after, "Einsum"), count(after, "MatMul"), count(after, "Mul")) == ((0, 1, 3) if is_turned else (1, 0, 2))
+
+
 def test_attention_by_einsum_is_quantized(tmp_path):
     """As Keras and JAX write it."""
     nodes = [("Einsum", ["x", "wq"], ["q"], {"equation": "bld,dhk->blhk"}), ("Einsum", ["x", "wk"], ["k"], {"equation": "bld,dhk->blhk"}),
