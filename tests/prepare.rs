@@ -23,6 +23,7 @@ fn a_text_is_read_as_what_it_was_written_for() {
         Change::TurnedEinsums(2),
         Change::FusedOperators(3),
         Change::RemovedGuards(2),
+        Change::DividedOnes(1),
         Change::MultipliedAndAdded(7),
     ];
     for change in changes {

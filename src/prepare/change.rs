@@ -51,6 +51,8 @@ pub enum Change {
     FusedOperators(usize),
     /// Guards of Softmax against NaN were removed.
     RemovedGuards(usize),
+    /// Reciprocal nodes became Div nodes of 1.
+    DividedOnes(usize),
     /// Div, Sub and Pow nodes became Mul and Add.
     MultipliedAndAdded(usize),
 }
@@ -171,6 +173,9 @@ impl Change {
             Change::RemovedGuards(n) => {
                 (n, "guard of a Softmax against NaN was removed", "guards of Softmax against NaN were removed", &[])
             }
+            Change::DividedOnes(n) => {
+                (n, "Reciprocal node became a Div of 1", "Reciprocal nodes became Divs of 1", &[])
+            }
             Change::MultipliedAndAdded(n) => (
                 n,
                 "Div, Sub or Pow node with a constant became Mul or Add",
@@ -183,7 +188,7 @@ impl Change {
 
     /// Returns the change with this text, also in a wording of earlier versions; `None` for other texts.
     pub fn parse(text: &str) -> Option<Change> {
-        const COUNTED: [OfCount; 15] = [
+        const COUNTED: [OfCount; 16] = [
             Change::InlinedBranches,
             Change::LiftedConstants,
             Change::TakenOffInputs,
@@ -198,6 +203,7 @@ impl Change {
             Change::PooledMeans,
             Change::FusedOperators,
             Change::RemovedGuards,
+            Change::DividedOnes,
             Change::MultipliedAndAdded,
         ];
         let (first, rest) = text.split_once(' ')?;

@@ -7,14 +7,17 @@
 //! preprocessing for QNN.
 //!
 //! `Where(IsNaN(p), 0, p)` behind a Softmax, as PyTorch exports scaled dot-product attention, becomes `p`: an integer is
-//! never NaN, and these targets have no IsNaN.
+//! never NaN, and these targets have no IsNaN. A Reciprocal becomes a Div of 1: the HTP gives wrong values for a Reciprocal
+//! above 2 (onnxruntime-qnn 2.7).
 
 use super::Change;
 use super::fold_constants::drop_dead;
 use super::renamed_tensors::RenamedTensors;
 use crate::onnx::graph::{GraphIndex, drop_unused};
+use crate::onnx::names::Names;
 use crate::onnx::node;
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto};
+use crate::onnx::tensor;
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
 use std::f32::consts::{FRAC_1_SQRT_2, SQRT_2};
@@ -30,13 +33,14 @@ pub fn opset_of_fused(model: &ModelProto) -> i64 {
     if nodes.into_iter().any(|node| node.op_type() == "Erf") { GELU_OPSET } else { 0 }
 }
 
-/// Fuses operators and removes guards. Returns the numbers of new nodes and of removed guards as changes, or an empty
-/// list without any.
+/// Fuses operators, removes guards and replaces each Reciprocal. Returns the numbers of each as changes, or an empty list
+/// without any.
 ///
 /// # Errors
 /// If the model has no graph.
 pub fn fuse_operators(model: &mut ModelProto) -> Result<Vec<Change>> {
     let graph = model.graph_mut()?;
+    let one = Names::of(graph).fresh("one");
     let (mut renamed, mut guards) = (RenamedTensors::default(), BTreeSet::new());
     let fused: BTreeMap<usize, NodeProto> = {
         let index = GraphIndex::new(graph);
@@ -49,11 +53,16 @@ pub fn fuse_operators(model: &mut ModelProto) -> Result<Vec<Change>> {
         let of_node = |node_idx: usize| match op(&graph.node[node_idx]) {
             "Erf" => gelu(graph, &index, node_idx),
             "Div" => l2_normalization(graph, &index, node_idx),
+            "Reciprocal" => quotient(&graph.node[node_idx], &one).map(|div| (node_idx, div)),
             _ => None,
         };
         (0..graph.node.len()).filter_map(of_node).collect()
     };
-    let (n_fused, mut freed) = (fused.len(), BTreeSet::new());
+    let n_quotients = fused.values().filter(|node| op(node) == "Div").count();
+    if n_quotients > 0 {
+        graph.initializer.push(tensor::from_f32(&one, &[], &[1.0])?);
+    }
+    let (n_fused, mut freed) = (fused.len() - n_quotients, BTreeSet::new());
     for (node_idx, node) in fused {
         freed.extend(std::mem::replace(&mut graph.node[node_idx], node).input);
     }
@@ -61,7 +70,11 @@ pub fn fuse_operators(model: &mut ModelProto) -> Result<Vec<Change>> {
     renamed.apply(graph, &guards);
     let freed = drop_dead(graph, freed);
     drop_unused(graph, freed);
-    Ok(Change::counted([(n_fused, Change::FusedOperators), (guards.len(), Change::RemovedGuards)]))
+    Ok(Change::counted([
+        (n_fused, Change::FusedOperators),
+        (guards.len(), Change::RemovedGuards),
+        (n_quotients, Change::DividedOnes),
+    ]))
 }
 
 /// Returns the Gelu that replaces the last node of a GELU around the Erf at `erf_idx`, with the position of that node.
@@ -118,6 +131,11 @@ fn l2_normalization(graph: &GraphProto, index: &GraphIndex, div_idx: usize) -> O
     node::set_int(&mut normalization, "axis", *axis);
     node::set_int(&mut normalization, "p", 2);
     Some((div_idx, normalization))
+}
+
+/// Returns the Div of the constant `one` that replaces a Reciprocal.
+fn quotient(reciprocal: &NodeProto, one: &str) -> Option<NodeProto> {
+    Some(node::make("Div", reciprocal.name(), &[one, reciprocal.input.first()?], reciprocal.output.first()?))
 }
 
 /// Returns the output of a Where that replaces NaN behind a Softmax by 0, and the output of the Softmax.

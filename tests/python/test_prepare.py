@@ -655,6 +655,19 @@ SPELLED_OUT = {
 }
 
 
+def test_a_reciprocal_becomes_a_quotient_for_the_htp(tmp_path):
+    """The HTP computes a Reciprocal above 2 wrong."""
+    path, output, x = tmp_path / "model.onnx", tmp_path / "out.onnx", np.abs(floats(1, 4, 6, 6)) + 0.1
+    nodes = [("Reciprocal", ["x"], ["one"], {}), ("Mul", ["one", "x"], ["m"], {}), ("Reciprocal", ["m"], ["y"], {})]
+    onnx.save(model(18, nodes), path)
+    for backend, expected in (("qnn-htp", "Div Mul Div"), ("tensorrt", "Reciprocal Mul Reciprocal")):
+        mqq("prepare", path, "-b", backend, "-o", output)
+        onnx.checker.check_model(str(output), full_check=True)
+        assert " ".join(node.op_type for node in onnx.load(output).graph.node) == expected
+        [before], [after] = (session(file, False).run(None, {"x": x}) for file in (path, output))
+        np.testing.assert_allclose(after, before, rtol=1e-5)
+
+
 def test_a_guard_of_a_softmax_is_removed_for_the_htp(tmp_path):
     """As torch.onnx writes scaled_dot_product_attention. A guard of other values stays."""
     guard = lambda source, n: [("IsNaN", [source], [f"i{n}"], {}), ("Where", [f"i{n}", "zero", source], [f"g{n}"], {})]

@@ -402,6 +402,12 @@ BETWEEN = {
     "choice": between_convolutions(
         ("Greater", ["v", "zero"], "c", {}), ("Mul", ["v", "tenth"], "n", {}), ("Where", ["c", "v", "n"], "z", {}),
         zero=F32(0), tenth=F32(0.1)),
+    "guarded softmax": between_convolutions(
+        ("Softmax", ["v"], "p", {"axis": 1}), ("IsNaN", ["p"], "c", {}), ("Where", ["c", "zero", "p"], "z", {}), zero=F32(0)),
+    "reciprocal": between_convolutions(
+        ("Mul", ["v", "v"], "s", {}), ("Add", ["s", "tenth"], "t", {}), ("Reciprocal", ["t"], "z", {}), tenth=F32(0.1)),
+    "fixed grid": between_convolutions(
+        ("GridSample", ["v", "grid"], "z", {}), grid=np.random.default_rng(6).uniform(-1, 1, (1, 16, 16, 2)).astype(F32)),
 }
 
 

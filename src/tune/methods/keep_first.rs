@@ -39,8 +39,6 @@ pub const KEEP_FIRST: Method = Method {
 
 /// Maximum consecutive layers that stay float or get wider types.
 const MAX_DEPTH: usize = 2;
-/// Maximum share of the multiply-adds in these layers.
-const MAX_SHARE: f64 = 0.2;
 /// Operators that are a gate or begin one.
 const GATES: [&str; 8] = ["Sigmoid", "HardSigmoid", "HardSwish", "Mul", "Tanh", "Softplus", "Gelu", "Mish"];
 
@@ -168,17 +166,15 @@ fn first_layers(graph: &GraphProto, placement: &Placement, without: &BTreeSet<us
     layers_at_end(graph, NetworkEnd::First, |node_idx| layers.contains(&node_idx))
 }
 
-/// Whether the layers are not all quantized layers, and are small enough to stay float: all of them, and the matrix
-/// products among them.
+/// Whether the layers are not all quantized layers, and the matrix products among them are small enough to stay float.
 fn may_stay_float(setup: Setup, graph: &GraphProto, placement: &Placement, layers: &BTreeSet<usize>) -> bool {
     let shape = |name: &str| setup.value_info.shape(name).map(<[usize]>::to_vec);
     let cost = |node: &NodeProto| multiply_adds(node, shape).unwrap_or(0) as f64;
     let total: f64 = graph.node.iter().map(cost).sum();
-    let layers_of = || layers.iter().map(|&layer| &graph.node[layer]);
-    let of_products: Vec<f64> = layers_of().filter(|node| is_product(node)).map(cost).collect();
+    let products = layers.iter().map(|&layer| &graph.node[layer]).filter(|node| is_product(node));
+    let of_products: Vec<f64> = products.map(cost).collect();
     let are_small = of_products.iter().sum::<f64>() <= setup.options.rescue * total && !of_products.contains(&0.0);
-    let share_is_small = layers_of().map(cost).sum::<f64>() <= MAX_SHARE * total;
-    layers.len() < weighted_layers(placement).len() && are_small && share_is_small
+    layers.len() < weighted_layers(placement).len() && are_small
 }
 
 fn is_product(node: &NodeProto) -> bool {
