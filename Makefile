@@ -8,6 +8,8 @@ PICTURES := .venv-pictures
 ENGINES := .venv-engines
 ZOO ?= $(or $(MQQ_ZOO),../shared/zoo)
 MQQ := target/release/mqq
+# Processes for the tests in Python, each of which takes whole files. Recording takes one, as several files write one table.
+WORKERS := $(if $(MQQ_RECORD),0,auto)
 
 # No crate of the tests is built for it, and `cargo test` and the examples share all that it builds: see Cargo.toml.
 BUILD := cargo build --release --locked
@@ -49,8 +51,8 @@ test-rust:
 # Against the real ONNX and ONNX Runtime.
 test-python: $(VENV)/ready
 	$(BUILD) --bins --examples
-	$(VENV)/bin/python -m pytest -q -p no:cacheprovider tests/python --ignore=tests/python/test_runtimes.py \
-		--ignore=tests/python/test_documents.py --ignore=tests/python/test_install.py \
+	$(VENV)/bin/python -m pytest -q -n $(WORKERS) --dist loadfile -p no:cacheprovider tests/python \
+		--ignore=tests/python/test_runtimes.py --ignore=tests/python/test_documents.py --ignore=tests/python/test_install.py \
 		--ignore=tests/python/test_engines.py
 
 $(VENV)/ready: tests/requirements.txt
@@ -63,7 +65,7 @@ $(VENV)/ready: tests/requirements.txt
 # here, as some load a model in these runtimes.
 test-runtimes: $(RUNTIMES)/ready
 	$(BUILD)
-	$(RUNTIMES)/bin/python -m pytest -q -rs -p no:cacheprovider tests/python/test_runtimes.py \
+	$(RUNTIMES)/bin/python -m pytest -q -rs -n $(WORKERS) --dist loadfile -p no:cacheprovider tests/python/test_runtimes.py \
 		tests/python/test_formats.py tests/python/test_documents.py
 
 $(RUNTIMES)/ready: tests/requirements.txt tests/requirements-runtimes.txt tests/requirements-runtimes-no-deps.txt

@@ -93,7 +93,8 @@ fn hint(text: &str) -> &'static str {
 
 const OF_BRANCHES: &str =
     "the engine cannot run its branches, which must give tensors of equal types and shapes, by operators that it has";
-const HINT_OF_BRANCHES: &str = "onnxsim and onnxslim remove an If whose condition is known; else use --outputs TENSOR of `mqq calibrate` to quantize up to a tensor in front of this node";
+const HINT_OF_BRANCHES: &str =
+    "use --outputs TENSOR of `mqq calibrate` to quantize up to a tensor in front of this node";
 
 /// The hint for operators that the engine does not run.
 pub(super) const HINT: &str = "use --outputs TENSOR of `mqq calibrate` to quantize up to a tensor in front of this node, and leave the nodes behind that tensor float";
