@@ -390,6 +390,15 @@ pub const CASES: &[Case] = &[
         expected: &["(Selu): operator is Selu, expected one that the target builds between quantized tensors"],
     },
     Case {
+        call: "{ max_rank: { max: 4, except: [Softmax] } }",
+        rule: "max_rank",
+        breaks: |m| {
+            let tensor_type = graph(m).input[0].r#type.as_mut().unwrap().tensor_type.as_mut().unwrap();
+            tensor_type.shape.as_mut().unwrap().dim.push(Dimension::default());
+        },
+        expected: &["(Conv): number of axes of an input is 5, expected at most 4"],
+    },
+    Case {
         call: "{ no_float_nodes: { fuse: [Relu] } }",
         rule: "no_float_nodes",
         breaks: |m| insert(m, "Elu", "s_q", 0),

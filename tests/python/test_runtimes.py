@@ -421,11 +421,16 @@ def test_the_htp_takes_operators_between_convolutions(name, backend, tmp_path):
     assert sqnr_db(expected, found) > 25
 
 
-def test_the_htp_refuses_operators_that_check_names(tmp_path):
-    model, data = between_convolutions(("Selu", ["v"], "z", {}))
+@pytest.mark.parametrize("rule,network", [
+    ("refused_operators", between_convolutions(("Selu", ["v"], "z", {}))),
+    ("refused_operators", between_convolutions(("IsNaN", ["v"], "c", {}), ("Where", ["c", "zero", "v"], "z", {}), zero=F32(0))),
+    ("max_rank", between_convolutions(("Reshape", ["v", "six"], "r", {}), ("Mul", ["r", "two"], "m", {}), ("Reshape", ["m", "four"], "z", {}),
+                                      six=np.int64([1, 2, 4, 4, 4, 16]), four=np.int64([1, 8, 16, 16]), two=np.full((1, 2, 1, 1, 1, 1), 2, F32)))])
+def test_the_htp_refuses_what_check_names(rule, network, tmp_path):
+    model, data = network
     output = calibrated_for_htp(model, data, "qnn-htp", tmp_path)
-    assert {f["rule"] for f in check_findings(output, "qnn-htp")} == {"refused_operators"}
-    with pytest.raises(Exception, match="Failed to finalize QNN graph"):
+    assert {f["rule"] for f in check_findings(output, "qnn-htp")} == {rule}
+    with pytest.raises(Exception, match="Failed to finalize QNN graph|fallback to CPU EP has been explicitly disabled"):
         run_htp(output, data[:1])
 
 

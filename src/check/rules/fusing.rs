@@ -240,6 +240,31 @@ fn refused_operators(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport)
     }
 }
 
+/// Quantized tensors must not have more axes than the target takes.
+pub const MAX_RANK: Check = Check {
+    name: "max_rank",
+    about: "quantized inputs of every operator outside `except` have at most `max` axes: the target refuses the model, or runs the operator elsewhere",
+    takes: &[("max", ParameterKind::Count), ("except", ParameterKind::Ops)],
+    is_about_the_float_model: true,
+    run: max_rank,
+    ..Check::DEFAULT
+};
+
+fn max_rank(graph: &QdqGraph, call: &RuleCall, report: &mut RuleReport) {
+    let max = call.number("max", i64::MAX);
+    for node in graph.graph.node.iter().filter(|node| !call.lists("except", node.op_type())) {
+        let operands = operands(graph, node);
+        let ranks = operands.iter().filter_map(|(_, dequantize)| dequantize.as_ref()?.rank);
+        if let Some(rank) = ranks.max().filter(|rank| *rank as i64 > max) {
+            report.add(
+                Finding::new("number of axes of an input", rank.to_string(), format!("at most {max}"))
+                    .at(node)
+                    .hint("the target runs this operator elsewhere, or refuses the model: export the float model with fewer axes, or cut it before this node with --outputs"),
+            );
+        }
+    }
+}
+
 /// No operator may compute in float.
 pub const NO_FLOAT_NODES: Check = Check {
     name: "no_float_nodes",

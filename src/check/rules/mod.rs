@@ -96,6 +96,7 @@ pub const CHECKS: &[Check] = &[
     fusing::INTEGER_OPERATORS,
     fusing::LEFT_CONSTANT,
     fusing::REFUSED_OPERATORS,
+    fusing::MAX_RANK,
     fusing::NO_FLOAT_NODES,
 ];
 
