@@ -35,6 +35,8 @@ pub enum Change {
     TurnedEinsums(usize),
     /// Nodes whose inputs are initializers were computed; their outputs became initializers.
     FoldedConstants(usize),
+    /// Outputs of Shape nodes became initializers.
+    StoredShapes(usize),
     /// Chains of Relu, Clip, Min and Max became one Relu or Clip.
     MergedBounds(usize),
     /// Transpose nodes that undo each other were removed.
@@ -128,6 +130,7 @@ impl Change {
                 "nodes with constant inputs were folded",
                 &["Transpose nodes of initializers were folded", "Transpose node of an initializer was folded"],
             ),
+            Change::StoredShapes(n) => (n, "Shape node became an initializer", "Shape nodes became initializers", &[]),
             Change::MergedBounds(n) => (
                 n,
                 "chain of Relu, Clip, Min and Max became one node",
@@ -188,13 +191,14 @@ impl Change {
 
     /// Returns the change with this text, also in a wording of earlier versions; `None` for other texts.
     pub fn parse(text: &str) -> Option<Change> {
-        const COUNTED: [OfCount; 16] = [
+        const COUNTED: [OfCount; 17] = [
             Change::InlinedBranches,
             Change::LiftedConstants,
             Change::TakenOffInputs,
             Change::BypassedNodes,
             Change::TurnedEinsums,
             Change::FoldedConstants,
+            Change::StoredShapes,
             Change::MergedBounds,
             Change::CancelledTransposes,
             Change::FoldedBatchNorms,

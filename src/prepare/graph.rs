@@ -1,5 +1,6 @@
 //! Makes a model ready for placement: loads it, prepares it for its target, and finds types and shapes of its tensors.
 
+use super::fold_shapes::fold_shapes;
 use super::fuse_operators::{fuse_operators, opset_of_fused};
 use super::{Change, check_float, default_opset, multiply_and_add, prepare, static_shapes};
 use crate::engine::Parsed;
@@ -110,6 +111,9 @@ impl PreparedGraph {
         }
         let of_fused = if demands.fuse_operators { opset_of_fused(&model) } else { 0 };
         changes.extend(prepare(&mut model, demands.min_opset.max(of_fused))?);
+        if demands.static_shapes {
+            changes.extend(fold_shapes(&mut model)?);
+        }
         if demands.fuse_operators {
             changes.extend(fuse_operators(&mut model)?);
         }

@@ -3,7 +3,7 @@
 //! In: a float model as loaded. Out: constants as initializers, copies bypassed, the backend's operator set, batch
 //! normalization and arithmetic with constants folded. Graph inputs and outputs keep their names. [`PASSES`] lists all
 //! passes in the order in which they run. The file of each pass says what the pass does and where it must not act.
-//! Fixed input shapes, [`fuse_operators`] and [`multiply_and_add`] are not passes, as only some targets need them. [`PreparedGraph`] does
+//! Fixed input shapes, [`fold_shapes`], [`fuse_operators`] and [`multiply_and_add`] are not passes, as only some targets need them. [`PreparedGraph`] does
 //! all of this for one target, and each step reports a [`Change`].
 
 mod bypass_copies;
@@ -13,6 +13,7 @@ mod einsum_to_matmul;
 mod fold_arithmetic;
 mod fold_constants;
 mod fold_pads;
+mod fold_shapes;
 mod fuse_operators;
 mod graph;
 mod inline_branches;

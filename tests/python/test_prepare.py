@@ -655,6 +655,21 @@ SPELLED_OUT = {
 }
 
 
+@pytest.mark.parametrize("dim", [1, "N"])
+def test_shapes_are_constants_for_the_htp(dim, tmp_path):
+    """Its provider takes no Shape; with an open batch, --shape fixes the dimension."""
+    path, output = tmp_path / "model.onnx", tmp_path / "out.onnx"
+    onnx.save(model(17, [("Shape", ["x"], ["s"], {}), ("Gather", ["s", "first"], ["n"], {}), ("Concat", ["n", "rest"], ["t"], {"axis": 0}),
+                         ("Reshape", ["x", "t"], ["y"], {})], {"first": np.int64([0]), "rest": np.int64([-1, 6])}, shape=(dim, 4, 6, 6)), path)
+    mqq("prepare", path, "-b", "qnn-htp", "--shape", "x=1x4x6x6", "-o", output)
+    onnx.checker.check_model(str(output), full_check=True)
+    assert [node.op_type for node in onnx.load(output).graph.node] == ["Reshape"]
+    x = {"x": floats(1, 4, 6, 6)}
+    np.testing.assert_array_equal(*(session(file, False).run(None, x)[0] for file in (path, output)))
+    mqq("prepare", path, "-b", "tensorrt", "-o", output)
+    assert "Shape" in {node.op_type for node in onnx.load(output).graph.node}
+
+
 def test_a_reciprocal_becomes_a_quotient_for_the_htp(tmp_path):
     """The HTP computes a Reciprocal above 2 wrong."""
     path, output, x = tmp_path / "model.onnx", tmp_path / "out.onnx", np.abs(floats(1, 4, 6, 6)) + 0.1
