@@ -15,6 +15,7 @@ fn a_text_is_read_as_what_it_was_written_for() {
         Change::BypassedNodes(2),
         Change::FoldedConstants(3),
         Change::StoredShapes(5),
+        Change::ReshapedGathers(2),
         Change::MergedBounds(2),
         Change::CancelledTransposes(8),
         Change::FoldedBatchNorms(20),

@@ -37,6 +37,8 @@ pub enum Change {
     FoldedConstants(usize),
     /// Outputs of Shape nodes became initializers.
     StoredShapes(usize),
+    /// GatherND nodes that take all rows became Reshape.
+    ReshapedGathers(usize),
     /// Chains of Relu, Clip, Min and Max became one Relu or Clip.
     MergedBounds(usize),
     /// Transpose nodes that undo each other were removed.
@@ -131,6 +133,12 @@ impl Change {
                 &["Transpose nodes of initializers were folded", "Transpose node of an initializer was folded"],
             ),
             Change::StoredShapes(n) => (n, "Shape node became an initializer", "Shape nodes became initializers", &[]),
+            Change::ReshapedGathers(n) => (
+                n,
+                "GatherND node that takes all rows became a Reshape",
+                "GatherND nodes that take all rows became Reshapes",
+                &[],
+            ),
             Change::MergedBounds(n) => (
                 n,
                 "chain of Relu, Clip, Min and Max became one node",
@@ -191,7 +199,7 @@ impl Change {
 
     /// Returns the change with this text, also in a wording of earlier versions; `None` for other texts.
     pub fn parse(text: &str) -> Option<Change> {
-        const COUNTED: [OfCount; 17] = [
+        const COUNTED: [OfCount; 18] = [
             Change::InlinedBranches,
             Change::LiftedConstants,
             Change::TakenOffInputs,
@@ -199,6 +207,7 @@ impl Change {
             Change::TurnedEinsums,
             Change::FoldedConstants,
             Change::StoredShapes,
+            Change::ReshapedGathers,
             Change::MergedBounds,
             Change::CancelledTransposes,
             Change::FoldedBatchNorms,

@@ -1,6 +1,6 @@
 //! Stores the outputs of Shape nodes, for targets of fixed shapes.
 //!
-//! All dimensions are numbers there. Nodes that then have constant inputs are computed by [`fold_constants`].
+//! All dimensions are numbers there. Nodes that then have constant inputs are computed by `fold_constants`.
 
 use super::fold_constants::{self, drop_dead};
 use super::values_of_shapes::values_of_shapes;

@@ -2,6 +2,7 @@
 
 use super::fold_shapes::fold_shapes;
 use super::fuse_operators::{fuse_operators, opset_of_fused};
+use super::reshape_gathers::reshape_gathers;
 use super::{Change, check_float, default_opset, multiply_and_add, prepare, static_shapes};
 use crate::engine::Parsed;
 use crate::onnx::cut::{Cut, cut};
@@ -113,6 +114,7 @@ impl PreparedGraph {
         changes.extend(prepare(&mut model, demands.min_opset.max(of_fused))?);
         if demands.static_shapes {
             changes.extend(fold_shapes(&mut model)?);
+            changes.extend(reshape_gathers(&mut model)?);
         }
         if demands.fuse_operators {
             changes.extend(fuse_operators(&mut model)?);

@@ -670,6 +670,19 @@ def test_shapes_are_constants_for_the_htp(dim, tmp_path):
     assert "Shape" in {node.op_type for node in onnx.load(output).graph.node}
 
 
+@pytest.mark.parametrize("rows,is_reshaped", [([[0, 0], [0, 1], [0, 2], [0, 3]], True), ([[0, 0], [0, 1], [0, 3], [0, 2]], False),
+                                              ([[0, 0], [0, 1]], False), ([[0, 0], [0, -3], [-1, 2], [0, 3]], True)])
+def test_a_gather_of_all_rows_becomes_a_reshape_for_the_htp(rows, is_reshaped, tmp_path):
+    """As torch.onnx reads the mask of attention, of an open batch too."""
+    path, output = tmp_path / "model.onnx", tmp_path / "out.onnx"
+    onnx.save(model(17, [("GatherND", ["x", "rows"], ["y"], {})], {"rows": np.int64(rows)[:, None]}, shape=("batch", 4, 6, 6)), path)
+    mqq("prepare", path, "-b", "qnn-htp", "--shape", "x=1x4x6x6", "-o", output)
+    onnx.checker.check_model(str(output), full_check=True)
+    assert [node.op_type for node in onnx.load(output).graph.node] == ["Reshape" if is_reshaped else "GatherND"]
+    x = {"x": floats(1, 4, 6, 6)}
+    np.testing.assert_array_equal(*(session(file, False).run(None, x)[0] for file in (path, output)))
+
+
 def test_a_reciprocal_becomes_a_quotient_for_the_htp(tmp_path):
     """The HTP computes a Reciprocal above 2 wrong."""
     path, output, x = tmp_path / "model.onnx", tmp_path / "out.onnx", np.abs(floats(1, 4, 6, 6)) + 0.1
