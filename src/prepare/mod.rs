@@ -3,8 +3,8 @@
 //! In: a float model as loaded. Out: constants as initializers, copies bypassed, the backend's operator set, batch
 //! normalization and arithmetic with constants folded. Graph inputs and outputs keep their names. [`PASSES`] lists all
 //! passes in the order in which they run. The file of each pass says what the pass does and where it must not act.
-//! Fixed input shapes, `fold_shapes`, `reshape_gathers`, [`fuse_operators`] and [`multiply_and_add`] are not passes, as only some targets need them. [`PreparedGraph`] does
-//! all of this for one target, and each step reports a [`Change`].
+//! Fixed input shapes, `fold_shapes`, `reshape_gathers`, [`fuse_operators`] and [`multiply_and_add`] are not passes, as
+//! only some targets need them. [`PreparedGraph`] does all of this for one target, and each step reports a [`Change`].
 
 mod bypass_copies;
 mod cancel_transposes;
