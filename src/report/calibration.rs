@@ -228,6 +228,8 @@ fn by_rule(node: &FloatNode, moves: &str) -> String {
         SELECTION => "by --exclude or --only".to_string(),
         "mixed_precision" => format!("by {moves}"),
         "channel_scales" => "inserted to scale channels".to_string(),
+        // Their reasons have the numbers of each node.
+        "skip_small_convs" | "skip_small_matmuls" => "too small to gain from integers".to_string(),
         _ => node.reason.clone(),
     }
 }
