@@ -394,7 +394,7 @@ pub const CASES: &[Case] = &[
         rule: "max_rank",
         breaks: |m| {
             let tensor_type = graph(m).input[0].r#type.as_mut().unwrap().tensor_type.as_mut().unwrap();
-            tensor_type.shape.as_mut().unwrap().dim.push(Dimension::default());
+            tensor_type.shape.as_mut().unwrap().dim.push(Dimension { dim_value: Some(1), ..Dimension::default() });
         },
         expected: &["(Conv): number of axes of an input is 5, expected at most 4"],
     },
