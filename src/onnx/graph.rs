@@ -207,6 +207,22 @@ pub fn activations(graph: &GraphProto) -> BTreeSet<&str> {
     activations
 }
 
+/// Returns the names of the inputs and constants of a graph.
+pub fn given(graph: &GraphProto) -> BTreeSet<&str> {
+    let mut given: BTreeSet<&str> = graph.input.iter().map(|value| value.name()).collect();
+    given.extend(graph.initializer.iter().map(|tensor| tensor.name()));
+    given.extend(graph.sparse_initializer.iter().filter_map(|tensor| Some(tensor.values.as_ref()?.name())));
+    given
+}
+
+/// Returns the names of the inputs, the constants and the outputs of nodes of a graph, without those of its subgraphs. An
+/// output that is left out has an empty name.
+pub fn tensors(graph: &GraphProto) -> BTreeSet<&str> {
+    let mut tensors = given(graph);
+    tensors.extend(graph.node.iter().flat_map(|node| &node.output).map(String::as_str));
+    tensors
+}
+
 /// Returns the names of the tensors that a node reads, including tensors that its subgraphs capture.
 pub fn names_read(node: &NodeProto) -> BTreeSet<&str> {
     let mut names: BTreeSet<&str> = node.input.iter().filter(|name| !name.is_empty()).map(String::as_str).collect();
@@ -218,10 +234,7 @@ pub fn names_read(node: &NodeProto) -> BTreeSet<&str> {
 fn captured_names<'a>(node: &'a NodeProto, captured: &mut BTreeSet<&'a str>) {
     for attribute in &node.attribute {
         for graph in attribute.g.iter().chain(&attribute.graphs) {
-            let mut made: BTreeSet<&str> = graph.input.iter().map(|value| value.name()).collect();
-            made.extend(graph.initializer.iter().map(|tensor| tensor.name()));
-            made.extend(graph.sparse_initializer.iter().filter_map(|tensor| Some(tensor.values.as_ref()?.name())));
-            made.extend(graph.node.iter().flat_map(|node| node.output.iter().map(String::as_str)));
+            let made = tensors(graph);
             let mut used: BTreeSet<&str> = graph.output.iter().map(|value| value.name()).collect();
             for inner in &graph.node {
                 used.extend(inner.input.iter().map(String::as_str));

@@ -1,10 +1,10 @@
 //! Requirements of every ONNX runtime on a graph.
 
 use super::graph::names_read;
+use super::graph::{given, tensors};
 use super::node::node_name;
-use super::proto::{GraphProto, ModelProto};
+use super::proto::ModelProto;
 use anyhow::{Result, ensure};
-use std::collections::BTreeSet;
 
 /// Checks that nodes are in topological order and each tensor has one producer, as every ONNX runtime requires. A node
 /// reads the tensors that its subgraphs capture.
@@ -29,22 +29,13 @@ pub fn check_topology(model: &ModelProto) -> Result<()> {
     check_outputs_made(model)
 }
 
-/// The names of the inputs and constants of a graph.
-fn given(graph: &GraphProto) -> BTreeSet<&str> {
-    let mut given: BTreeSet<&str> = graph.input.iter().map(|value| value.name()).collect();
-    given.extend(graph.initializer.iter().map(|tensor| tensor.name()));
-    given.extend(graph.sparse_initializer.iter().filter_map(|t| Some(t.values.as_ref()?.name())));
-    given
-}
-
 /// Checks that a node gives each output of the graph, or that it is an input or a constant.
 ///
 /// # Errors
 /// If an output is none of these; the message names it.
 pub fn check_outputs_made(model: &ModelProto) -> Result<()> {
     let graph = model.graph()?;
-    let mut made = given(graph);
-    made.extend(graph.node.iter().flat_map(|node| &node.output).map(String::as_str));
+    let made = tensors(graph);
     for output in &graph.output {
         ensure!(made.contains(output.name()), "output `{}`: no node produces it", output.name());
     }

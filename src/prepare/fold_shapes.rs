@@ -6,7 +6,7 @@ use super::fold_constants::{self, drop_dead};
 use super::values_of_shapes::values_of_shapes;
 use super::{Change, node};
 use crate::onnx::graph::drop_unused;
-use crate::onnx::proto::ModelProto;
+use crate::onnx::proto::{ModelProto, NodeProto};
 use anyhow::Result;
 use std::collections::BTreeSet;
 
@@ -16,13 +16,16 @@ use std::collections::BTreeSet;
 /// # Errors
 /// If the model has no graph.
 pub fn fold_shapes(model: &mut ModelProto) -> Result<Vec<Change>> {
+    let is_shape = |node: &NodeProto| node::is_standard(node) && node.op_type() == "Shape";
+    if !model.graph()?.node.iter().any(is_shape) {
+        return Ok(Vec::new());
+    }
     let known = values_of_shapes(model);
     let graph = model.graph_mut()?;
     let outputs: BTreeSet<String> = graph.output.iter().map(|output| output.name().to_string()).collect();
     let (mut n_stored, mut freed) = (0, BTreeSet::new());
     for node in std::mem::take(&mut graph.node) {
-        let is_shape = node::is_standard(&node) && node.op_type() == "Shape";
-        let shape = node.output.first().filter(|name| is_shape && !outputs.contains(*name));
+        let shape = node.output.first().filter(|name| is_shape(&node) && !outputs.contains(*name));
         match shape.and_then(|name| known.get(name)?.to_proto(name).ok()) {
             Some(shape) => {
                 n_stored += 1;

@@ -40,7 +40,7 @@ pub fn opset_of_fused(model: &ModelProto) -> i64 {
 /// If the model has no graph.
 pub fn fuse_operators(model: &mut ModelProto) -> Result<Vec<Change>> {
     let graph = model.graph_mut()?;
-    let one = Names::of(graph).fresh("one");
+    let n_quotients = divide_ones(graph)?;
     let (mut renamed, mut guards) = (RenamedTensors::default(), BTreeSet::new());
     let fused: BTreeMap<usize, NodeProto> = {
         let index = GraphIndex::new(graph);
@@ -53,16 +53,11 @@ pub fn fuse_operators(model: &mut ModelProto) -> Result<Vec<Change>> {
         let of_node = |node_idx: usize| match op(&graph.node[node_idx]) {
             "Erf" => gelu(graph, &index, node_idx),
             "Div" => l2_normalization(graph, &index, node_idx),
-            "Reciprocal" => quotient(&graph.node[node_idx], &one).map(|div| (node_idx, div)),
             _ => None,
         };
         (0..graph.node.len()).filter_map(of_node).collect()
     };
-    let n_quotients = fused.values().filter(|node| op(node) == "Div").count();
-    if n_quotients > 0 {
-        graph.initializer.push(tensor::from_f32(&one, &[], &[1.0])?);
-    }
-    let (n_fused, mut freed) = (fused.len() - n_quotients, BTreeSet::new());
+    let (n_fused, mut freed) = (fused.len(), BTreeSet::new());
     for (node_idx, node) in fused {
         freed.extend(std::mem::replace(&mut graph.node[node_idx], node).input);
     }
@@ -133,9 +128,19 @@ fn l2_normalization(graph: &GraphProto, index: &GraphIndex, div_idx: usize) -> O
     Some((div_idx, normalization))
 }
 
-/// Returns the Div of the constant `one` that replaces a Reciprocal.
-fn quotient(reciprocal: &NodeProto, one: &str) -> Option<NodeProto> {
-    Some(node::make("Div", reciprocal.name(), &[one, reciprocal.input.first()?], reciprocal.output.first()?))
+/// Replaces each Reciprocal by a Div of a constant 1. Returns their number.
+fn divide_ones(graph: &mut GraphProto) -> Result<usize> {
+    let one = Names::of(graph).fresh("one");
+    let mut n_divided = 0;
+    for node in graph.node.iter_mut().filter(|node| op(node) == "Reciprocal") {
+        let ([x], [output]) = (&node.input[..], &node.output[..]) else { continue };
+        *node = node::make("Div", node.name(), &[&one, x], output);
+        n_divided += 1;
+    }
+    if n_divided > 0 {
+        graph.initializer.push(tensor::from_f32(&one, &[], &[1.0])?);
+    }
+    Ok(n_divided)
 }
 
 /// Returns the output of a Where that replaces NaN behind a Softmax by 0, and the output of the Softmax.

@@ -9,7 +9,7 @@
 use super::Change;
 use super::fold_constants::drop_dead;
 use super::values_of_shapes::values_of_shapes;
-use crate::onnx::graph::{drop_unused, names_read};
+use crate::onnx::graph::{drop_unused, names_read, tensors};
 use crate::onnx::names::Names;
 use crate::onnx::node::{self, node_name};
 use crate::onnx::proto::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
@@ -33,6 +33,9 @@ pub(super) fn run(model: &mut ModelProto, _min_opset: i64) -> Result<Vec<Change>
 /// Inlines the Ifs whose conditions do not depend on another If. Returns their number.
 fn inline_known(model: &mut ModelProto) -> Result<usize> {
     let conditions = known_conditions(model)?;
+    if conditions.is_empty() {
+        return Ok(0);
+    }
     let graph = model.graph_mut()?;
     let (mut names, mut taken) = (Names::of(graph), tensors_of(graph));
     let (mut n_inlined, mut freed) = (0, BTreeSet::new());
@@ -99,9 +102,5 @@ fn branch<'a>(node: &'a NodeProto, name: &str) -> Option<&'a GraphProto> {
 
 /// Returns the names of the tensors that a graph has itself, without those of its subgraphs.
 fn tensors_of(graph: &GraphProto) -> BTreeSet<String> {
-    let values = graph.input.iter().map(|value| value.name());
-    let stored = graph.initializer.iter().map(|tensor| tensor.name());
-    let sparse = graph.sparse_initializer.iter().filter_map(|tensor| Some(tensor.values.as_ref()?.name()));
-    let made = graph.node.iter().flat_map(|node| &node.output).map(String::as_str).filter(|name| !name.is_empty());
-    values.chain(stored).chain(sparse).chain(made).map(str::to_string).collect()
+    tensors(graph).into_iter().filter(|name| !name.is_empty()).map(str::to_string).collect()
 }
